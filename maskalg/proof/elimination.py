@@ -1,24 +1,38 @@
 """A proof by elimination: clauses of a mask, and the keys that some query of a tile gives each.
 
 Both sides are taken: the pairs that the mask keeps give the touched keys, those that it drops the
-keys that are not full.
+keys that are not full. Of one query tile and all its keys, each clause becomes one interval of
+keys: Fourier-Motzkin elimination of the query index over [q0, q1], with the exact inverses of
+`symbols` in place of division by a coefficient. Over the integers nothing is lost: a key is in
+the interval if and only if some query of the tile keeps it, unless the clause says otherwise.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, cast
+
+import sympy as sp
 
 from ..formula import nodes
 from ..formula.nodes import Node
 from ..formula.parameters import Slot, common_order
 from ..formula.printing import formula_text
 from .closed_forms import Residue, Section, Span, every_key
-from .literals import Clause, Clauses, IdPair
-from .projection import Box, KeyInterval, Projection, interval_text
+from .literals import (
+    Alone,
+    AtLeastZero,
+    Clause,
+    Clauses,
+    Congruence,
+    Equal,
+    IdPair,
+    Opaque,
+    Related,
+)
 from .section import formula_of, section_of
-from .signs import OverBudget, Signs
-from .symbols import Symbols, k, q, q0
+from .signs import OverBudget, Signs, isolate
+from .symbols import Step, Symbols, expanded, holds, k, q, q0, q1
 
 
 @dataclass(frozen=True)
@@ -69,26 +83,22 @@ def eliminated(mask: Node) -> Elimination:
     signs = Signs(symbols)
     clauses, projection = Clauses(symbols, signs), Projection(symbols, signs)
 
+    def step(clause: Clause) -> ClauseStep:
+        interval = projection.interval(clause)
+        if interval is None or (interval.exact and not _undeclared(interval.documents)):
+            return ClauseStep(clause, interval, None)
+        return ClauseStep(clause, interval, section_of(clause, signs, symbols))
+
     def side(holds: bool) -> Side:
         signs.restart()
         try:
-            return _side([_step(c, projection, symbols) for c in clauses.of(mask, holds)], symbols)
+            return _side([step(c) for c in clauses.of(mask, holds)], symbols)
         except OverBudget as over:
             whole = every_key(mask if holds else nodes.negation(mask))
             return Side(None, (whole,), ("every key (at most)",), (str(over),))
 
     kept, dropped = side(True), side(False)
     return Elimination(kept, dropped, _assumptions(symbols), signs)
-
-
-def _step(clause: Clause, projection: Projection, symbols: Symbols) -> ClauseStep:
-    interval = projection.interval(clause)
-    if interval is None:
-        return ClauseStep(clause, None, None)
-    open_tiles = not interval.exact or bool(_undeclared(interval.documents))
-    return ClauseStep(
-        clause, interval, section_of(clause, projection, symbols) if open_tiles else None
-    )
 
 
 _ORDERS: Final = {
@@ -178,3 +188,240 @@ def _assumptions(symbols: Symbols) -> tuple[str, ...]:
             )
         )
     )
+
+
+@dataclass
+class KeyInterval:
+    """Keys max(lows) <= k <= min(highs) of one clause, if all `guards` are >= 0.
+
+    Of these, the ones at which all of `keys` hold. `exact` is False when a part of the clause had
+    to be left out (the interval is then too wide, never too narrow); it holds only where the id
+    tables in `documents` are in order.
+    """
+
+    lows: list[Any] = field(default_factory=list)
+    highs: list[Any] = field(default_factory=list)
+    guards: list[Any] = field(default_factory=list)
+    congruence: Congruence | None = None
+    box: Box | None = None
+    keys: list[Node] = field(default_factory=list)
+    documents: frozenset[IdPair] = frozenset()
+    reasons: list[str] = field(default_factory=list)
+
+    @property
+    def exact(self) -> bool:
+        return not self.reasons
+
+
+@dataclass
+class Box:
+    """Bounds on q, on k and on q - k: where a congruence can be decided tile by tile."""
+
+    q_lows: list[Any] = field(default_factory=list)
+    q_highs: list[Any] = field(default_factory=list)
+    k_lows: list[Any] = field(default_factory=list)
+    k_highs: list[Any] = field(default_factory=list)
+    d_lows: list[Any] = field(default_factory=list)
+    d_highs: list[Any] = field(default_factory=list)
+
+
+class Projection:
+    """Eliminates the query index from the clauses of one structure."""
+
+    def __init__(self, symbols: Symbols, signs: Signs) -> None:
+        self._symbols = symbols
+        self._signs = signs
+
+    def interval(self, clause: Clause) -> KeyInterval | None:
+        """The keys some query in [q0, q1] keeps by this clause; None when there are none."""
+        found = KeyInterval()
+        q_lows, q_highs = [q0], [q1]
+        queries: list[Node] = []
+        for literal in clause:
+            if isinstance(literal, Opaque):
+                found.reasons.append(literal.why)
+            elif isinstance(literal, Congruence):
+                self._keep_congruence(found, literal)
+            elif isinstance(literal, Equal):
+                self._keep_equal(found, literal)
+            elif isinstance(literal, Related):
+                found.reasons.append(f"{formula_text(literal.relation)} is an entry of a table")
+            elif isinstance(literal, Alone):
+                self._keep_condition(found, literal, queries)
+            elif not self._place(found, literal, q_lows, q_highs, queries):
+                return None
+        if queries:
+            members = nodes.conjunction(*queries)
+            # The bounds without the set are weaker, but kernels are given no sets.
+            q_lows += [self._symbols.members(members, "next", low) for low in q_lows]
+        for low in q_lows:
+            for high in q_highs:
+                if not self._condition(found, high - low):
+                    return None
+        if found.congruence is not None:
+            found.box = self._box(clause)
+            if found.box is None or found.keys or queries:
+                found.box = None
+                found.reasons.append("a remainder of q - k beside a condition on other terms")
+        found.lows = self._extreme(found.lows, largest=True)
+        found.highs = self._extreme(found.highs, largest=False)
+        return found
+
+    def _keep_equal(self, found: KeyInterval, literal: Equal) -> None:
+        if literal.documents is None:
+            found.reasons.append(f"{literal} is an equality of entries")
+        else:
+            found.documents |= {literal.documents}
+
+    def _keep_condition(self, found: KeyInterval, literal: Alone, queries: list[Node]) -> None:
+        node = literal.node if literal.holds else nodes.negation(literal.node)
+        if literal.index == "distance":
+            found.reasons.append(f"{formula_text(node)} is a set of distances")
+        else:
+            (queries if literal.index == "q_idx" else found.keys).append(node)
+
+    def _place(
+        self,
+        found: KeyInterval,
+        literal: AtLeastZero,
+        q_lows: list[Any],
+        q_highs: list[Any],
+        queries: list[Node],
+    ) -> bool:
+        """Put a literal where it bounds; False when the clause cannot be satisfied."""
+        found.documents |= literal.documents
+        if not holds(literal.expression, q):
+            return self._condition(found, literal.expression)
+        if self._clamped(literal.expression):
+            return self._widened(found, literal.expression)
+        bound = isolate(literal.expression, q, self._signs)
+        if bound is None and not literal.expression.has(k):
+            queries.append(nodes.ge(self._symbols.to_node(literal.expression), nodes.const(0)))
+            return True
+        if bound is None:
+            found.reasons.append(f"{literal.expression} >= 0 holds the query index twice")
+            return True
+        (q_lows if bound[0] == "low" else q_highs).append(bound[1])
+        return True
+
+    def _clamped(self, expression: Any) -> bool:
+        """Whether it reads a table at positions that may lie outside."""
+        clamped = self._symbols.clamped
+        return bool(clamped) and any(step.family in clamped for step in expression.atoms(Step))
+
+    def _widened(self, found: KeyInterval, expression: Any) -> bool:
+        """A bound by a table at q, which may be clamped there: the weakest of the tile."""
+        found.reasons.append(f"{expression} >= 0 reads a table where it may end")
+        terms = []
+        for term in sp.Add.make_args(expression):
+            factor, step = term.as_coeff_Mul()
+            if holds(term, q):
+                if not isinstance(step, Step) or expanded(step.position - q).has(q):
+                    return True
+                term = term.xreplace({q: q1 if factor > 0 else q0})
+            terms.append(term)
+        return self._condition(found, sp.Add(*terms))
+
+    def _condition(self, found: KeyInterval, expression: Any) -> bool:
+        """Add `expression >= 0`, free of q, to the interval; False when it never holds."""
+        expression = expanded(expression)
+        if self._signs.nonnegative(expression):
+            return True
+        if self._signs.negative(expression):
+            return False
+        if not holds(expression, k):
+            found.guards.append(expression)
+            return True
+        bound = isolate(expression, k, self._signs)
+        if bound is None and not expression.has(q0, q1) and not self._crosses(expression):
+            found.keys.append(nodes.ge(self._symbols.to_node(expression), nodes.const(0)))
+        elif bound is None:
+            found.reasons.append(f"{expression} >= 0 holds the key index twice")
+        else:
+            (found.lows if bound[0] == "low" else found.highs).append(bound[1])
+        return True
+
+    def _crosses(self, expression: Any) -> bool:
+        """Whether it reads tables from one tensor of ids to another; a section is then exact."""
+        families = {step.family for step in expression.atoms(Step)} - set(self._symbols.sets)
+        return not all(self._symbols.own_ids(family) for family in families)
+
+    def _extreme(self, candidates: list[Any], largest: bool) -> list[Any]:
+        """Without the candidates that another one always exceeds (or stays below)."""
+        kept: list[Any] = []
+        for candidate in dict.fromkeys(candidates):
+            if any(self._beats(other, candidate, largest) for other in kept):
+                continue
+            kept = [other for other in kept if not self._beats(candidate, other, largest)]
+            kept.append(candidate)
+        return sorted(kept, key=str) if len(kept) > 1 else kept
+
+    def _beats(self, left: Any, right: Any, largest: bool) -> bool:
+        return self._signs.ordered(right, left) if largest else self._signs.ordered(left, right)
+
+    def _keep_congruence(self, found: KeyInterval, literal: Congruence) -> None:
+        if found.congruence is None:
+            found.congruence = literal
+        else:
+            found.reasons.append("two remainders of q - k in one clause")
+
+    def _box(self, clause: Clause) -> Box | None:
+        """The clause as bounds on q, k and q - k, or None where it says more."""
+        box = Box()
+        for literal in clause:
+            if not isinstance(literal, AtLeastZero):
+                continue
+            expression = literal.expression
+            if not self._bound_box(box, expression):
+                return None
+        return box
+
+    def _bound_box(self, box: Box, expression: Any) -> bool:
+        q_factor, k_factor = expression.coeff(q), expression.coeff(k)
+        rest = expanded(expression - q_factor * q - k_factor * k)
+        if rest.has(q, k):
+            bound_q = None if holds(expression, k) else isolate(expression, q, self._signs)
+            bound_k = None if holds(expression, q) else isolate(expression, k, self._signs)
+        elif q_factor == -k_factor and q_factor in (1, -1):
+            if q_factor == 1:
+                box.d_lows.append(-rest)
+            else:
+                box.d_highs.append(rest)
+            return True
+        else:
+            bound_q = isolate(expression, q, self._signs) if k_factor == 0 else None
+            bound_k = isolate(expression, k, self._signs) if q_factor == 0 else None
+        if bound_q is not None:
+            (box.q_lows if bound_q[0] == "low" else box.q_highs).append(bound_q[1])
+            return True
+        if bound_k is not None:
+            (box.k_lows if bound_k[0] == "low" else box.k_highs).append(bound_k[1])
+            return True
+        return False
+
+
+def interval_text(interval: KeyInterval, by_position: bool) -> str:
+    """The keys of a clause as text; `by_position` says that its positions decide the rest."""
+    low = _extreme_text("max", interval.lows)
+    high = _extreme_text("min", interval.highs)
+    text = f"{low} <= " if low else ""
+    text += "k" + (f" <= {high}" if high else "")
+    if not low and not high:
+        text = "every key"
+    if interval.congruence is not None:
+        c = interval.congruence
+        distance = "q - k" if c.offset == 0 else f"q - k + {c.offset}"
+        text += f", where some ({distance}) % {c.modulus} {'==' if c.holds else '!='} {c.residue}"
+    if interval.keys:
+        text += f", where {formula_text(nodes.conjunction(*interval.keys))}"
+    if interval.guards:
+        text += ", if " + " and ".join(f"{guard} >= 0" for guard in interval.guards)
+    if by_position:
+        return f"{text} (at most: decided key by key or query by query)"
+    return text + ("" if interval.exact else " (at most)")
+
+
+def _extreme_text(name: str, expressions: list[Any]) -> str:
+    if len(expressions) < 2:
+        return str(expressions[0]) if expressions else ""
+    return f"{name}({', '.join(str(expression) for expression in expressions)})"

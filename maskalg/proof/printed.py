@@ -12,10 +12,9 @@ from ..formula.nodes import Node, substitute
 from ..formula.printing import formula_text
 from .closed_forms import Residue, Span
 from .digits.forms import DigitForms, digit_texts
-from .elimination import ClauseStep, Elimination
+from .elimination import ClauseStep, Elimination, interval_text
 from .literals import Alone, AtLeastZero, Congruence, Equal, Opaque, Related
 from .literals import Literal as ProofLiteral
-from .projection import interval_text
 
 if TYPE_CHECKING:
     from .proof import Proof

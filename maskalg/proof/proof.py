@@ -14,6 +14,7 @@ from ..formula.expression import Expression
 from ..formula.nodes import Node
 from ..formula.printing import Shown, formula_text
 from .closed_forms import ClosedForms, Span, last_rung
+from .separation import has_mod
 
 if TYPE_CHECKING:
     import torch
@@ -166,14 +167,15 @@ def proofs_made() -> int:
 
 def _prove(structure: Structure) -> Proof:
     # SymPy is loaded with the first proof, not with the package.
-    from .digits.prove import digit_proof
-
-    started = time.perf_counter()
-    digits = digit_proof(structure.mask)
-    if digits is not None:
-        return _by_digits(structure, digits, started)
     from .elimination import eliminated
 
+    started = time.perf_counter()
+    if has_mod(structure.mask):
+        from .digits.prove import digit_proof
+
+        digits = digit_proof(structure.mask)
+        if digits is not None:
+            return _by_digits(structure, digits, started)
     found = eliminated(structure.mask)
     touched, unfull = found.kept.spans, found.dropped.spans
     rung = last_rung(touched + unfull)

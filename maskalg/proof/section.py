@@ -15,8 +15,8 @@ from ..formula import nodes
 from ..formula.nodes import Node
 from .closed_forms import Relation, Section
 from .literals import Alone, AtLeastZero, Clause, Congruence, Equal, Literal, Opaque, Related
-from .projection import Projection
 from .separation import separated
+from .signs import Signs, isolate
 from .symbols import Symbols, k, q
 
 _MOST_UNEQUAL: Final = 3
@@ -72,19 +72,17 @@ class _Draft:
         return all(f in bases for f, _ in self.order)
 
 
-def section_of(clause: Clause, projection: Projection, symbols: Symbols) -> Section | None:
+def section_of(clause: Clause, signs: Signs, symbols: Symbols) -> Section | None:
     """The section of a clause by queries or by keys; None when neither index can go."""
-    return section_by(clause, "q_idx", projection, symbols) or section_by(
-        clause, "kv_idx", projection, symbols
+    return section_by(clause, "q_idx", signs, symbols) or section_by(
+        clause, "kv_idx", signs, symbols
     )
 
 
-def section_by(
-    clause: Clause, own: str, projection: Projection, symbols: Symbols
-) -> Section | None:
+def section_by(clause: Clause, own: str, signs: Signs, symbols: Symbols) -> Section | None:
     """The section of a clause whose own index is `own`; None when that index cannot go."""
     draft = _Draft(own, "kv_idx" if own == "q_idx" else "q_idx")
-    if not all(_add(draft, literal, projection, symbols) for literal in clause):
+    if not all(_add(draft, literal, signs, symbols) for literal in clause):
         return None
     return draft.complete()
 
@@ -119,10 +117,10 @@ def literal_formula(
     return literal.node
 
 
-def _add(draft: _Draft, literal: Literal, projection: Projection, symbols: Symbols) -> bool:
+def _add(draft: _Draft, literal: Literal, signs: Signs, symbols: Symbols) -> bool:
     if isinstance(literal, AtLeastZero):
         # Inequalities of document tables only say again what an equality says exactly.
-        return bool(literal.documents) or _bound(draft, literal.expression, projection, symbols)
+        return bool(literal.documents) or _bound(draft, literal.expression, signs, symbols)
     if isinstance(literal, Alone):
         return _condition(draft, literal)
     if isinstance(literal, Equal):
@@ -158,12 +156,12 @@ def _condition(draft: _Draft, literal: Alone) -> bool:
     return True
 
 
-def _bound(draft: _Draft, expression: Any, projection: Projection, symbols: Symbols) -> bool:
+def _bound(draft: _Draft, expression: Any, signs: Signs, symbols: Symbols) -> bool:
     own, other = (q, k) if draft.own == "q_idx" else (k, q)
     if not expression.has(own):
         draft.others.append(nodes.ge(symbols.to_node(expression), nodes.const(0)))
         return True
-    bound = projection.isolate(expression, own)
+    bound = isolate(expression, own, signs)
     if bound is not None:
         side = draft.lows if bound[0] == "low" else draft.highs
         side.append(symbols.to_node(bound[1]))

@@ -16,7 +16,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from .symbols import FloorDiv, Step, Symbols, q0, q1
+import sympy as sp
+
+from .symbols import FloorDiv, Step, Symbols, ceil_div, expanded, holds, lower, q0, q1, upper
 
 Monomial = tuple[int, ...]
 Polynomial = dict[Monomial, int]
@@ -268,3 +270,33 @@ class Signs:
         else:
             same, x, y = f.args[:3] == g.args[:3], f.position, g.position
         return bool(same) and (self.ordered(y, x) if a > 0 else self.ordered(x, y))
+
+
+Bound = tuple[str, Any]  # ("low" or "high", expression)
+
+
+def isolate(expression: Any, variable: Any, signs: Signs) -> Bound | None:
+    """`expression >= 0` as `variable >= low` or `variable <= high`, or None."""
+    terms = sp.Add.make_args(expanded(expression))
+    inside = [term for term in terms if holds(term, variable)]
+    if len(inside) != 1:
+        return None
+    rest = sp.Add(*[term for term in terms if term is not inside[0]])
+    factors = sp.Mul.make_args(inside[0])
+    holding = [factor for factor in factors if holds(factor, variable)]
+    if len(holding) != 1:
+        return None
+    function = holding[0]
+    scale = sp.Mul(*[factor for factor in factors if factor is not function])
+    above = signs.positive(scale)
+    if not above and not signs.positive(-scale):
+        return None
+    n = ceil_div(-rest, scale) if above else FloorDiv(rest, -scale)
+    if function == variable:
+        return "low" if above else "high", expanded(n)
+    if not isinstance(function, (FloorDiv, Step)):
+        return None
+    x, bound = lower(function, n) if above else upper(function, n)
+    if holds(bound, variable):
+        return None
+    return isolate(x - bound if above else bound - x, variable, signs)

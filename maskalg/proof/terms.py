@@ -16,7 +16,7 @@ from .closed_forms import Section
 
 if TYPE_CHECKING:
     from .literals import Clause, Clauses
-    from .projection import Projection
+    from .signs import Signs
     from .symbols import Symbols
 
 _MOST_TERMS: Final = 48
@@ -46,14 +46,12 @@ class SignedSum:
 def signed_sum(structure: Structure) -> SignedSum | None:
     """The sum of a structure's mask; None where a clause is no section, or there are too many."""
     from .literals import Clauses
-    from .projection import Projection
     from .signs import OverBudget, Signs
     from .symbols import Symbols
 
     symbols = Symbols()
     signs = Signs(symbols)
     clauses = Clauses(symbols, signs)
-    projection = Projection(symbols, signs)
     for dropped in (False, True):
         signs.restart()
         try:
@@ -61,7 +59,7 @@ def signed_sum(structure: Structure) -> SignedSum | None:
             joined = _joined([_without_documents(clause) for clause in found], clauses)
         except OverBudget:
             continue
-        terms = [_term(clause, sign, projection, symbols) for clause, sign in joined.items()]
+        terms = [_term(clause, sign, signs, symbols) for clause, sign in joined.items()]
         counted = tuple(term for term in terms if term is not None)
         if len(counted) == len(terms):
             return SignedSum(counted, dropped)
@@ -101,21 +99,19 @@ def _joined(clauses: list[Clause], of: Clauses) -> Counter[Clause]:
     return terms
 
 
-def _term(clause: Clause, sign: int, projection: Projection, symbols: Symbols) -> Term | None:
-    by_key, by_query = (_section(clause, own, projection, symbols) for own in ("kv_idx", "q_idx"))
+def _term(clause: Clause, sign: int, signs: Signs, symbols: Symbols) -> Term | None:
+    by_key, by_query = (_section(clause, own, signs, symbols) for own in ("kv_idx", "q_idx"))
     if by_key is None and by_query is None:
         return None
     return Term(sign, by_key, by_query)
 
 
-def _section(clause: Clause, own: str, projection: Projection, symbols: Symbols) -> Section | None:
+def _section(clause: Clause, own: str, signs: Signs, symbols: Symbols) -> Section | None:
     """A section of the clause, remainders as sets of distances if that serves."""
     from .section import section_by
 
     by_distance = _remainders_as_distances(clause, symbols)
-    return section_by(by_distance, own, projection, symbols) or section_by(
-        clause, own, projection, symbols
-    )
+    return section_by(by_distance, own, signs, symbols) or section_by(clause, own, signs, symbols)
 
 
 def _remainders_as_distances(clause: Clause, symbols: Symbols) -> Clause:

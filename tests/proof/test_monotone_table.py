@@ -11,7 +11,7 @@ import torch
 
 from maskalg import Mask, block_causal, causal, chunked, document, q_idx, sliding, table
 from maskalg.engine.recent import Recent
-from maskalg.proof import projection, proof, symbols
+from maskalg.proof import proof, signs, symbols
 from maskalg.proof.symbols import FloorDiv, Step
 from maskalg.schedule.intervals.steps import step_tables
 from maskalg.schedule.positions.sets import PositionSet
@@ -135,8 +135,8 @@ def test_masks_show_a_wrong_inverse(
     monkeypatch.setattr(proof, "_CACHE", Recent(64))
     assert not wrong(MASKS[name])
     monkeypatch.setattr(proof, "_CACHE", Recent(64))
-    right = getattr(projection, side)
-    monkeypatch.setattr(projection, side, mutated(right, name, by))
+    right = getattr(signs, side)
+    monkeypatch.setattr(signs, side, mutated(right, name, by))
     assert wrong(MASKS[name])
 
 

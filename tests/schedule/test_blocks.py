@@ -14,7 +14,7 @@ import maskalg as ma
 from maskalg import causal, chunked, document, nothing, padding, prefix, sliding
 from maskalg.formula import nodes
 from maskalg.formula.parameters import Scalar, Slot
-from maskalg.proof import projection, proof
+from maskalg.proof import proof, signs
 from maskalg.proof.symbols import FloorDiv, Step, Symbols
 from maskalg.testing import assert_closed_forms_sound, assert_labels_exact, assert_same_mask
 from maskalg.testing.case import BATCH, HEADS, Case
@@ -253,7 +253,7 @@ def noticed() -> bool:
 def test_a_wrong_inverse_is_noticed(
     side: str, kind: str, off: int, monkeypatch: pytest.MonkeyPatch, no_proofs_kept: None
 ) -> None:
-    monkeypatch.setattr(projection, side, mutated(getattr(projection, side), kind, off))
+    monkeypatch.setattr(signs, side, mutated(getattr(signs, side), kind, off))
     assert noticed()
 
 

@@ -23,8 +23,8 @@ from ...formula.nodes import Node
 from ...formula.parameters import Parameter, Slot
 from ...formula.printing import formula_text
 from ..closed_forms import Span
+from ..elimination import KeyInterval, Projection
 from ..literals import Clauses
-from ..projection import KeyInterval, Projection
 from ..signs import OverBudget, Signs
 from ..symbols import ROW_FIRST, ROW_LAST, Symbols, k, q, q0
 from .clauses import DigitClause, DigitClauses, Paths, putting
@@ -102,8 +102,6 @@ class DigitProof:
 
 def digit_proof(mask: Node) -> DigitProof | None:
     """The forms of a mask that reads minor digits `x % c`; None where digits do not decide it."""
-    if not any(node.op == "mod" and node.indices() & POSITIONS for node in mask.walk()):
-        return None
     try:
         parts = _parts(mask, _MOST_CONDITIONS)
     except (NotDigits, OverBudget):
