@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal, NoReturn, TypeGuard, overload
 
+import numpy as np
 import torch
 
 from .. import errors
@@ -508,6 +509,9 @@ class Bias(Drawn):
         _no_difference(self, other)
         return NotImplemented
 
+    def __rsub__(self, other: float) -> Bias:
+        return -self + other
+
     def to_score_mod(self) -> Callable[..., torch.Tensor]:
         """As FlexAttention's `score_mod(score, b, h, q_idx, kv_idx)`, with the values bound now."""
         from ..export.flex_functions import flex_function
@@ -686,6 +690,11 @@ def _no_bias(what: Expression, sign: str, other: object) -> None:
             f"`{what!r} @ {other!r}`: `@` applies a bias to what another bias, or a score, makes "
             "of the scores. Write `bias * number` for a multiple of what a bias adds."
         )
+    if isinstance(other, (bool, np.bool_)):
+        raise errors.MaskTypeError(
+            f"`{what!r} {sign} {other}`: {other} is no bias. Write `ma.bias({int(other)})` for a "
+            "number that is added to each score."
+        )
     if is_listed(other):
         raise messages.tensor_for_bias(what, sign, other)
     if errors.instead(other):
@@ -694,7 +703,7 @@ def _no_bias(what: Expression, sign: str, other: object) -> None:
 
 def _no_factor(bias: Bias, factor: object) -> None:
     """Refuse a factor that is a number for each head or position."""
-    if is_listed(factor) or isinstance(factor, (Expression, str)):
+    if is_listed(factor) or isinstance(factor, (Expression, str, bool, np.bool_)):
         raise errors.MaskTypeError(
             f"`{bias!r} * {type(factor).__name__}`: a bias takes a number as its factor. Write "
             "`ma.bias(ma.table(tensor)[head] * (kv_idx - q_idx))` for one of each head, "

@@ -19,7 +19,7 @@ def not_joined(left: object, sign: str, right: object) -> None:
     """Refuse what `&`, `|` or `^` do not join; strangers are left to Python."""
     for expression, other in ((left, right), (right, left)):
         if isinstance(expression, Expression) and not isinstance(other, Expression):
-            refusal = messages.no_mask(left, sign, right, other)
+            refusal = messages.no_mask(left, sign, right, other, expression.kind)
             if refusal is not None:
                 raise refusal
             return
@@ -155,6 +155,11 @@ class WithMask(Drawn):
 
     def __neg__(self) -> NoReturn:
         raise MaskTypeError(f"`-({self!r})`: a mask is no number. Write `~mask` for all it drops.")
+
+    def __rsub__(self, other: NoReturn) -> NoReturn:
+        raise MaskTypeError(
+            f"`{other!r} - ({self!r})`: a mask is no number. Write `~mask` for all it drops."
+        )
 
     def __matmul__(self, other: NoReturn) -> NoReturn:
         raise messages.nested_mask(self, other)

@@ -162,11 +162,11 @@ class TableExpression:
     def __repr__(self) -> str:
         return f"table({self._table.name}{list(self._table.tensor.shape)})"
 
-    def __eq__(self, other: object) -> NoReturn:
+    def __eq__(self, *_other: object) -> NoReturn:
         raise errors.MaskTypeError(
             f"table({self._table.name}) of shape {list(self._table.tensor.shape)} stands without "
-            "an index for each dimension. Write `ma.table(tensor)[q_idx] == "
-            "ma.table(tensor)[kv_idx]`."
+            "an index for each dimension: write `ma.table(tensor)[kv_idx]`, or for a comparison "
+            "`ma.table(tensor)[q_idx] == ma.table(tensor)[kv_idx]`."
         )
 
     __hash__ = object.__hash__
@@ -174,7 +174,9 @@ class TableExpression:
     if not TYPE_CHECKING:  # a type checker tells of operators that are not there
         __lt__ = __le__ = __gt__ = __ge__ = __ne__ = __eq__
         __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __eq__
-        __floordiv__ = __mod__ = __truediv__ = __eq__
+        __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __truediv__ = __rtruediv__ = __eq__
+        __pow__ = __rpow__ = __and__ = __rand__ = __or__ = __ror__ = __xor__ = __rxor__ = __eq__
+        __invert__ = __neg__ = __abs__ = __bool__ = __eq__
 
     def __getitem__(self, indices: Index | int | tuple[Index | int, ...]) -> Entry:
         """An `Index`, or a `Mask` for a Boolean tensor; one index for each dimension.
@@ -288,7 +290,8 @@ def as_node(value: object) -> Node:
     raise errors.MaskTypeError(
         "expected an index expression (q_idx, kv_idx, batch, head or arithmetic on them) or a "
         f"number, got {value!r} of type {type(value).__name__}. Tensors enter through "
-        "`ma.table(tensor)[index]`, named numbers through `ma.scalar(value)`."
+        "`ma.table(tensor)[index]`, named numbers through `ma.scalar(value)`. An index "
+        "expression is added to scores as `ma.bias(x)`, and `x >= 0` is a mask."
     )
 
 

@@ -25,8 +25,10 @@ def _entries(what: object) -> tuple[str, str]:
     return kind, f"a {what.dtype} {kind} of shape {list(getattr(what, 'shape', ()))}"
 
 
-def no_mask(left: object, sign: str, right: object, other: object) -> MaskTypeError | None:
-    """Why `other`, one of the two sides, is no mask; None for a stranger."""
+def no_mask(
+    left: object, sign: str, right: object, other: object, kind: str
+) -> MaskTypeError | None:
+    """Why `other`, beside a mask, bias or score, is no mask; None for a stranger."""
     if is_listed(other):
         shown, found = _entries(other)
         says = (
@@ -43,9 +45,10 @@ def no_mask(left: object, sign: str, right: object, other: object) -> MaskTypeEr
         )
     elif isinstance(plain_number(other), (int, float)):
         shown = str(other)
-        write = f"{_operand(left)} {sign} ({other} <= q_idx)"
+        joint = "+" if kind == "bias" else sign
+        write = f"{_operand(left)} {joint} ({other} <= q_idx)"
         if left is other:
-            write = f"(q_idx - kv_idx < {other}) {sign} {_operand(right)}"
+            write = f"(q_idx - kv_idx < {other}) {joint} {_operand(right)}"
         says = (
             f"{other} is no mask. Comparisons need parentheses, for Python binds `{sign}` tighter: "
             f"write `{write}`."
@@ -54,6 +57,10 @@ def no_mask(left: object, sign: str, right: object, other: object) -> MaskTypeEr
         shown, says = _shown(other), f"`{sign}` joins masks. {instead(other)}"
     else:
         return None
+    if kind != "mask" and sign != "&":
+        return joined_with_bias(left, sign, right)
+    if kind == "bias":
+        says = f"{says} A bias adds to the scores of what a mask keeps: `mask + bias`."
     sides = [shown if side is other else _operand(side) for side in (left, right)]
     return MaskTypeError(f"`{sides[0]} {sign} {sides[1]}`: {says}")
 
@@ -85,14 +92,14 @@ def not_of_bias(what: object) -> MaskTypeError:
 def mask_and_bias(left: object, right: object) -> MaskTypeError:
     return MaskTypeError(
         f"`{_operand(left)} & {_operand(right)}`: a bias adds to the score, it keeps or drops "
-        f"nothing. Write `{left!r} + {right!r}`."
+        f"nothing. Write `{_operand(left)} + {_operand(right)}`."
     )
 
 
 def times_mask(left: object, sign: str, right: object) -> MaskTypeError:
     return MaskTypeError(
         f"`{_operand(left)} {sign} {_operand(right)}`: a mask is no number. Multiply the bias, "
-        "`mask & 2 * bias`, or write `ma.where(mask, bias, 0)` for a bias of some pairs only."
+        "`mask + 2 * bias`, or write `ma.where(mask, bias, 0)` for a bias of some pairs only."
     )
 
 

@@ -25,6 +25,7 @@ from maskalg import (
     table,
     where,
 )
+from maskalg.errors import MaskTypeError
 from tests.cases.mistakes import BIAS, FLAGS, FLOATS, IDS, SCORE, Mistake, raises, traced
 
 # What was typed, and the texts the TypeError must hold.
@@ -73,7 +74,7 @@ ALGEBRA: dict[str, tuple[Mistake, tuple[str, ...]]] = {
         ("table(ids) of shape [4] stands without an index", "`ma.table(tensor)[q_idx] =="),
     ),
     "mask and table": (lambda: causal & table(IDS > 0), ("write ma.table(tensor)[kv_idx]",)),
-    "table or mask": (lambda: table(IDS > 0) | causal, ("write ma.table(tensor)[kv_idx]",)),
+    "table or mask": (lambda: table(IDS > 0) | causal, ("write `ma.table(tensor)[kv_idx]`",)),
     "index and table": (lambda: q_idx >= table(IDS, "ids"), ("got table(ids[4])",)),
     "not an index": (lambda: ~table(IDS)[kv_idx], ("`~(table[kv_idx])`", "Write `x == 0`")),
     "integers for flags": (lambda: causal & table(IDS)[kv_idx], ("stand for flags are `x != 0`",)),
@@ -204,6 +205,39 @@ ALGEBRA: dict[str, tuple[Mistake, tuple[str, ...]]] = {
 def test_algebra(name: str) -> None:
     mistake, says = ALGEBRA[name]
     raises(TypeError, mistake, *says)
+
+
+# What was typed, and the corrections of its message that can be run.
+CORRECTED: dict[str, tuple[str, ...]] = {
+    "BIAS & 3": ("alibi(slopes[2]) + (3 <= q_idx)",),
+    "3 & BIAS": ("(q_idx - kv_idx < 3) + alibi(slopes[2])",),
+    "BIAS & (3 <= q_idx)": ("alibi(slopes[2]) + (q_idx >= 3)",),
+    "SCORE & 3": ("(causal + alibi(slopes[2])) & (3 <= q_idx)",),
+    "SCORE & BIAS": ("(causal + alibi(slopes[2])) + alibi(slopes[2])",),
+    "3 | SCORE": ("(a | b) + bias",),
+    "BIAS ^ True": ("(a ^ b) + bias",),
+    "BIAS & True": ("ma.everything",),
+    "SCORE * 2": ("mask + 2 * bias", "ma.where(mask, bias, 0)"),
+    "1 - causal": ("~mask",),
+    "causal + np.bool_(True)": ("ma.bias(1)",),
+    "np.bool_(False) + BIAS": ("ma.bias(0)",),
+    "BIAS - True": ("ma.bias(1)",),
+    "True & table(FLAGS[0])": ("ma.table(tensor)[kv_idx]",),
+    "~table(FLAGS[0])": ("ma.table(tensor)[kv_idx]",),
+    "table(FLAGS[0]) and causal": ("ma.table(tensor)[kv_idx]",),
+    "BIAS * np.bool_(True)": ("ma.where(condition, bias, 0)",),
+}
+
+
+@pytest.mark.parametrize("typed", CORRECTED)
+def test_corrections_run(typed: str) -> None:
+    with pytest.raises(MaskTypeError) as caught:
+        eval(typed)
+    masks = {"mask": causal, "condition": causal, "a": causal, "b": sliding(4)}
+    given = {**masks, "bias": BIAS, "slopes": {2: FLOATS}, "tensor": FLAGS[0]}
+    for correction in CORRECTED[typed]:
+        assert f"`{correction}`" in str(caught.value)
+        eval(correction, globals(), given)
 
 
 def test_strangers_are_left_to_python() -> None:

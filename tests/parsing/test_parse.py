@@ -23,6 +23,10 @@ READ = {
     "neighborhood((8, 4 * 2), 3, causal=(True, False))": ma.neighborhood(
         (8, 8), 3, causal=(True, False)
     ),
+    "sliding_tile([8, 8], [2] * 2, 3, text=4)": ma.sliding_tile((8, 8), (2, 2), 3, text=4),
+    "neighborhood([8, 8], [3, 5], 1, [True, False])": ma.neighborhood(
+        (8, 8), (3, 5), 1, (True, False)
+    ),
     "window(None, -1 + 2**2)": ma.window(None, 3),
     "scalar(5, 'reach', low=1) > q_idx": ma.scalar(5, "reach", low=1) > q_idx,
     "causal &\n sliding(4)": causal & sliding(4),

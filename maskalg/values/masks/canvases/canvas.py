@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, cast
 
+import numpy as np
+import torch
+
 from ....errors import MaskTypeError, MaskValueError
 from ....formula import nodes
 from ....formula.nodes import Node
@@ -90,7 +93,7 @@ def canvas(call: str, shape: Sizes) -> list[Leaf]:
     """The extents of a canvas of one to three axes, each a named number >= 1."""
     return [
         integer(call, axis, extent, low=1)
-        for axis, extent in zip(AXES[rank_of(call, shape)], _listed(shape), strict=True)
+        for axis, extent in zip(AXES[rank_of(call, shape)], _listed(shape, 1), strict=True)
     ]
 
 
@@ -109,7 +112,7 @@ def tiling(call: str, shape: Sizes, tile: Sizes) -> tuple[list[Leaf], list[Leaf]
 
 def rank_of(call: str, shape: Sizes) -> int:
     """How many axes a canvas has."""
-    given = _listed(shape)
+    given = _listed(shape, 1)
     if not isinstance(given, Sequence) or len(given) not in AXES:
         raise MaskTypeError(
             f"{call}: shape must be one to three integers, the slowest axis first, got {shape!r}. "
@@ -120,7 +123,7 @@ def rank_of(call: str, shape: Sizes) -> int:
 
 def per_axis(call: str, name: str, value: Sizes, rank: int) -> list[Leaf]:
     """A number >= 1 for each axis; one number serves all."""
-    given = [value] * rank if isinstance(value, int) else value
+    given = _listed(value, rank)
     if not isinstance(given, Sequence) or len(given) != rank:
         raise not_per_axis(call, name, value, rank)
     return [
@@ -131,14 +134,14 @@ def per_axis(call: str, name: str, value: Sizes, rank: int) -> list[Leaf]:
 
 def flags(call: str, name: str, value: Flags, rank: int) -> list[bool]:
     """A truth value for each axis; one serves all."""
-    given = [value] * rank if isinstance(value, bool) else value
+    given = _listed(value, rank)
     if (
         not isinstance(given, Sequence)
         or len(given) != rank
         or not all(isinstance(flag, bool) for flag in given)
     ):
         raise not_per_axis(call, name, value, rank)
-    return list(given)
+    return [bool(flag) for flag in given]
 
 
 def windows_on(
@@ -180,8 +183,11 @@ def value_of(leaf: Leaf) -> int:
     return cast(int, cast(Scalar, leaf[1]).value)
 
 
-def _listed(shape: Sizes) -> Sequence[int]:
-    return (shape,) if isinstance(shape, int) else shape
+def _listed(value: Sizes | Flags, rank: int) -> Sequence[int]:
+    """A value for each axis, where one serves `rank` of them; a list in a text is a tensor."""
+    if isinstance(value, (torch.Tensor, np.ndarray, np.generic)):
+        value = value.tolist()
+    return [value] * rank if isinstance(value, int) else value
 
 
 def not_per_axis(call: str, argument: str, found: object, axes: int) -> MaskTypeError:
