@@ -130,6 +130,9 @@ FURTHER_SHAPES: Final = {
     "short": Shape(32, 16, 16, 512, 128),
     "GQA16k": Shape(1, 32, 8, 16384, 128),
     "GQA64k": Shape(1, 16, 4, 65536, 128),
+    "GQA64k D64": Shape(1, 16, 4, 65536, 64),
+    "MHA64k": Shape(1, 8, 8, 65536, 128),
+    "GQA4k": Shape(4, 32, 8, 4096, 128),
 }
 """Measured where `--cases` names them: other head dimensions, short and long calls."""
 
@@ -283,6 +286,7 @@ def rows(shape: Shape, device: str) -> dict[str, Case]:
         "full": Case(shape, everything, sdpa_causal=False),
         "causal": Case(shape, causal, is_causal, sdpa_causal=True),
         "window": Case(shape, causal & sliding(1024), window),
+        "window of 4096": Case(shape, causal & sliding(4096), wide_window),
         "document": Case(shape, causal & document(ids), of_document, ids=ids),
         "document & window": Case(shape, bounded, three, ids=ids),
         "documents of 256": Case(shape, causal & document(short), of_short, ids=short),

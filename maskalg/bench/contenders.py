@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import torch
 import torch.nn.functional as F
@@ -14,6 +14,8 @@ from ..engine.normal_form import bound
 from .cases import Case, Contender, Mod, Run, mask_of
 from .cudnn import cudnn_flex_attention
 from .flash_attention_4 import flash_attention_4
+
+INTERVALS: Final = "FlexAttention intervals"
 
 
 def inputs_of(case: Case, dtype: torch.dtype, *, gradients: bool) -> tuple[torch.Tensor, ...]:
@@ -32,8 +34,10 @@ def inputs_of(case: Case, dtype: torch.dtype, *, gradients: bool) -> tuple[torch
     )
 
 
-def contenders(case: Case, inputs: tuple[torch.Tensor, ...]) -> dict[str, Callable[[], Contender]]:
-    """By name, what makes a contender of the case; ours is first."""
+def contenders(
+    case: Case, inputs: tuple[torch.Tensor, ...], peers: Sequence[str] = ()
+) -> dict[str, Callable[[], Contender]]:
+    """By name, what makes a contender of the case; ours is first. Others are `peers`, or all."""
     q, k, v = inputs
 
     def shared(make: Callable[[], Run]) -> Callable[[], Contender]:
@@ -44,14 +48,15 @@ def contenders(case: Case, inputs: tuple[torch.Tensor, ...]) -> dict[str, Callab
         "FlexAttention": shared(partial(_flex, case, case.mask_mod, q, k, v)),
     }
     if case.ids is not None:  # documents, whose ids it looks up at both indices
-        found["FlexAttention intervals"] = shared(lambda: _flex(case, _intervals(case), q, k, v))
+        found[INTERVALS] = shared(lambda: _flex(case, _intervals(case), q, k, v))
     if case.sdpa_causal is not None:
         from torch.nn.attention import SDPBackend
 
         cudnn, flash = SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION
         found["cuDNN"] = shared(partial(_sdpa, case, cudnn, q, k, v))
         found["FlashAttention-2"] = shared(partial(_sdpa, case, flash, q, k, v))
-    return found | cudnn_flex_attention(case, inputs) | flash_attention_4(case, inputs)
+    found |= cudnn_flex_attention(case, inputs) | flash_attention_4(case, inputs)
+    return {name: make for name, make in found.items() if name in ("maskalg", *(peers or found))}
 
 
 def _intervals(case: Case) -> Mod:

@@ -13,6 +13,7 @@ import torch
 from .cases import Case, Contender, heads_inside, mask_of, why_absent
 
 BUILT_IN: Final = "FlashAttention-4"
+DETERMINISTIC: Final = "FlashAttention-4 deterministic"
 WITH_MASK_MOD: Final = "FlashAttention-4 mask_mod"
 Call = Callable[..., Any]
 
@@ -38,10 +39,12 @@ class Spelling:
 
 _CAUSAL: Final = {"causal": True}
 _WINDOW: Final = {"causal": True, "window_size": (1023, 0)}
+_WIDE_WINDOW: Final = {"causal": True, "window_size": (4095, 0)}
 SPELLINGS: Final = {
     "full": Spelling({}),
     "causal": Spelling(_CAUSAL, "causal"),
     "window": Spelling(_WINDOW, "window"),
+    "window of 4096": Spelling(_WIDE_WINDOW),
     "document": Spelling(_CAUSAL, "document", packed=True),
     "document & window": Spelling(_WINDOW, "document & window", packed=True),
     "documents of 256": Spelling(_CAUSAL, "document", packed=True),
@@ -51,9 +54,7 @@ SPELLINGS: Final = {
     "sinks": Spelling(None, "sinks"),
     "alibi": Spelling(_CAUSAL, "causal", score="alibi"),
     "softcap": Spelling(_CAUSAL, "causal", options={"softcap": 30.0}),
-    "window & softcap": Spelling(
-        {"causal": True, "window_size": (4095, 0)}, options={"softcap": 50.0}
-    ),
+    "window & softcap": Spelling(_WIDE_WINDOW, options={"softcap": 50.0}),
 }
 
 
@@ -66,19 +67,25 @@ def missing() -> str | None:
 def flash_attention_4(
     case: Case, inputs: tuple[torch.Tensor, ...]
 ) -> dict[str, Callable[[], Contender]]:
-    """Its contenders in a case, none where it does not run."""
+    """Its contenders in a case, none where it does not run.
+
+    Where gradients are asked for, once more with gradients of the same bits every time, as ours.
+    """
     spelling = SPELLINGS.get(case.row)
     if spelling is None or missing() is not None:
         return {}
     device = inputs[0].device
-    calls: dict[str, Callable[[Case, Spelling, torch.device], Call]] = {}
+    calls: dict[str, Callable[..., Call]] = {}
     if spelling.fixed is not None:
-        calls[BUILT_IN] = packed if spelling.packed else dense
+        calls[BUILT_IN] = call = packed if spelling.packed else dense
+        if any(t.requires_grad for t in inputs):
+            calls[DETERMINISTIC] = partial(call, deterministic=True)
     if spelling.mask is not None:
         calls[WITH_MASK_MOD] = sparse
     return {
-        name: partial(_contender, partial(call, case, spelling, device), inputs, call is packed)
+        name: partial(_contender, partial(call, case, spelling, device), inputs, flat)
         for name, call in calls.items()
+        for flat in (spelling.packed and name != WITH_MASK_MOD,)
     }
 
 
@@ -87,13 +94,13 @@ def tiles(dim: int) -> tuple[tuple[int, int], tuple[int, int]]:
     return ((192, 128), (128, 128)) if dim <= 64 else ((128, 128), (64, 128))
 
 
-def dense(case: Case, spelling: Spelling, _: torch.device) -> Call:
+def dense(case: Case, spelling: Spelling, _: torch.device, **further: Any) -> Call:
     """With a mask that its arguments say."""
     flash_attn_func = importlib.import_module("flash_attn.cute").flash_attn_func
-    return partial(flash_attn_func, **(spelling.fixed or {}), **_scored(case, spelling))
+    return partial(flash_attn_func, **(spelling.fixed or {}), **_scored(case, spelling), **further)
 
 
-def packed(case: Case, spelling: Spelling, device: torch.device) -> Call:
+def packed(case: Case, spelling: Spelling, device: torch.device, **further: Any) -> Call:
     """With each document a sequence of its own, so that the mask within it is what is said."""
     assert case.ids is not None
     lengths = case.ids.unique_consecutive(return_counts=True)[1].repeat(case.shape.batch)
@@ -107,6 +114,7 @@ def packed(case: Case, spelling: Spelling, device: torch.device) -> Call:
         max_seqlen_k=longest,
         **(spelling.fixed or {}),
         **_scored(case, spelling),
+        **further,
     )
 
 

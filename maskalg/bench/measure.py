@@ -6,7 +6,7 @@ import gc
 import math
 import random
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Final
@@ -56,10 +56,12 @@ class Row:
         return self.flops / self.median(contender) / 1e9
 
 
-def measure(name: str, case: Case, rounds: int, *, backward: bool) -> Row:
-    """Time one case in bfloat16 on the current GPU."""
+def measure(
+    name: str, case: Case, rounds: int, *, backward: bool, peers: Sequence[str] = ()
+) -> Row:
+    """Time one case in bfloat16 on the current GPU, beside these peers, or all."""
     inputs = inputs_of(case, torch.bfloat16, gradients=backward)
-    functions, distances, missing = first_calls(contenders(case, inputs), backward=backward)
+    functions, distances, missing = first_calls(contenders(case, inputs, peers), backward=backward)
     shape = case.shape
     of_keys, of_values = (3, 2) if backward else (1, 1)
     flops = 2.0 * kept_pairs(case) * (of_keys * shape.dim + of_values * shape.of_values)

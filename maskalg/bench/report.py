@@ -6,10 +6,21 @@ import math
 import statistics
 from collections.abc import Iterable
 
-from .flash_attention_4 import BUILT_IN, WITH_MASK_MOD
+from . import cudnn
+from .contenders import INTERVALS
+from .flash_attention_4 import BUILT_IN, DETERMINISTIC, WITH_MASK_MOD
 from .measure import Row
 
-PEERS = ("FlexAttention", "cuDNN", "FlashAttention-2", BUILT_IN, WITH_MASK_MOD)
+PEERS = (
+    "FlexAttention",
+    INTERVALS,
+    "cuDNN",
+    cudnn.NAME,
+    "FlashAttention-2",
+    BUILT_IN,
+    DETERMINISTIC,
+    WITH_MASK_MOD,
+)
 
 
 def line(row: Row) -> str:

@@ -25,7 +25,13 @@ _FOUND: Final[dict[str, Case]] = {}
 
 
 def measured(
-    make: Make, names: Sequence[str], rounds: int, workers: int, *, backward: bool
+    make: Make,
+    names: Sequence[str],
+    rounds: int,
+    workers: int,
+    *,
+    backward: bool,
+    peers: Sequence[str] = (),
 ) -> Iterator[Row]:
     """The rows of these cases, in their order; arguments as of `measure`.
 
@@ -35,7 +41,7 @@ def measured(
     Raises:
         BrokenProcessPool: if a process does not come to its first row.
     """
-    work = partial(_row, rounds=rounds, backward=backward)
+    work = partial(_row, rounds=rounds, backward=backward, peers=peers)
     if workers == 1:
         _begin(make)
         yield from map(work, names)
@@ -53,7 +59,7 @@ def _begin(make: Make, alone: Any = None) -> None:
         measure.ALONE = alone
 
 
-def _row(name: str, rounds: int, *, backward: bool) -> Row:
-    row = measure.measure(name, _FOUND[name], rounds, backward=backward)
+def _row(name: str, rounds: int, **options: Any) -> Row:
+    row = measure.measure(name, _FOUND[name], rounds, **options)
     torch.cuda.empty_cache()
     return row

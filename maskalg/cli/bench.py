@@ -8,7 +8,7 @@ from typing import Final
 
 import torch
 
-from ..errors import BackendError
+from ..errors import BackendError, MaskValueError
 from .options import named_by, positive
 
 HELP: Final = "attention on this machine's GPU, beside FlexAttention and fixed kernels"
@@ -23,6 +23,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--cases", default="", help='comma-separated parts of names, such as "D64,causal"')
     add("--catalogue", action="store_true", help="a row for each family of masks")
+    add("--peers", default="", help="comma-separated names of contenders beside maskalg (all)")
     add("--rounds", type=positive, default=7, help="turns of each contender (%(default)s)")
     add("--workers", type=positive, default=1, help="processes that compile (%(default)s)")
     add("--backward", action="store_true", help="time the backward pass")
@@ -38,9 +39,15 @@ def run(options: argparse.Namespace) -> int:
         )
     from ..bench import cudnn, flash_attention_4
     from ..bench.cases import FURTHER_SHAPES, SHAPES, cases, catalogue
-    from ..bench.report import line, markdown, summary
+    from ..bench.report import PEERS, line, markdown, summary
     from ..bench.workers import measured
 
+    peers = [peer for peer in options.peers.split(",") if peer]
+    if unknown := set(peers) - set(PEERS):
+        raise MaskValueError(
+            f"--peers {','.join(sorted(unknown))} names no contender. Those there are: "
+            f"{', '.join(PEERS)}."
+        )
     parts = [part for part in options.cases.split(",") if part]
     shapes = SHAPES | FURTHER_SHAPES if parts else SHAPES
     make = catalogue if options.catalogue else partial(cases, shapes=shapes)
@@ -56,7 +63,9 @@ def run(options: argparse.Namespace) -> int:
             print(f"{name}: {why}")
     rows = []
     workers = min(options.workers, len(names))
-    for row in measured(make, names, options.rounds, workers, backward=options.backward):
+    for row in measured(
+        make, names, options.rounds, workers, backward=options.backward, peers=peers
+    ):
         rows.append(row)
         print(line(row), flush=True)
     print(summary(rows))

@@ -23,6 +23,7 @@ from maskalg.bench.cases import (
     documents,
     mask_of,
 )
+from maskalg.bench.contenders import contenders
 from maskalg.bench.families import families
 from maskalg.bench.measure import Row, first_calls, kept_pairs
 from maskalg.bench.report import line, markdown, summary
@@ -68,6 +69,18 @@ def test_a_case_that_is_not_there(capsys, monkeypatch):
     assert "--cases causl names no case. The cases: D128 full" in capsys.readouterr().err
     assert main(["bench", "--catalogue", "--cases", "causl"]) == 2
     assert "The cases: D128 everything, D128 causal" in capsys.readouterr().err
+
+
+def test_peers_by_name(capsys, monkeypatch):
+    case = cases("cpu")["D128 causal"]
+    found = contenders(case, (torch.ones(1, 1, 4, 2),) * 3, ["cuDNN", "FlexAttention"])
+    assert list(found) == ["maskalg", "FlexAttention", "cuDNN"]
+    assert {"FlashAttention-2", *found} <= set(contenders(case, (torch.ones(1, 1, 4, 2),) * 3))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert main(["bench", "--peers", "cuDNN,FlashAttention-9"]) == 2
+    assert "--peers FlashAttention-9 names no contender. Those there are: Flex" in (
+        capsys.readouterr().err
+    )
 
 
 @pytest.mark.parametrize("rounds", ["0", "x"])
@@ -184,14 +197,15 @@ def turns(_device):
     return {f"case {i}": (i, parent_process() is not None) for i in range(6)}
 
 
-def row_of(name, case, rounds, *, backward):
+def row_of(name, case, rounds, *, backward, peers):
     """A row whose times say who measured it; the turns overlap if processes do not wait."""
     from maskalg.bench.measure import ALONE
 
     with ALONE:
         begin = time.monotonic()
         time.sleep(0.02)
-        return Row(name, {"maskalg": [begin, time.monotonic()], "case": case}, rounds, {}, backward)
+        missing = {"backward": backward, "peers": peers}
+        return Row(name, {"maskalg": [begin, time.monotonic()], "case": case}, rounds, {}, missing)
 
 
 def turns_beside(device):
@@ -214,10 +228,11 @@ def new_processes(monkeypatch):
 def test_workers_take_turns_on_the_gpu(count, monkeypatch, new_processes):
     monkeypatch.setattr(workers.measure, "measure", row_of)
     names = [f"case {i}" for i in range(6)]
-    rows = list(workers.measured(turns_beside, names, 4, count, backward=True))
+    rows = list(workers.measured(turns_beside, names, 4, count, backward=True, peers=["cuDNN"]))
     assert [row.name for row in rows] == names
     assert {row.times["case"] for row in rows} == {(i, count > 1) for i in range(6)}
-    assert all((row.flops, row.missing) == (4, True) for row in rows)
+    assert all(row.missing == {"backward": True, "peers": ["cuDNN"]} for row in rows)
+    assert all(row.flops == 4 for row in rows)
     at = sorted(row.times["maskalg"] for row in rows)
     assert all(end <= begin for (_, end), (begin, _) in pairwise(at))
 

@@ -78,6 +78,7 @@ ASKED = {
     "full": ("flash_attn_func", {}),
     "causal": ("flash_attn_func", {"causal": True}),
     "window": ("flash_attn_func", {"causal": True, "window_size": (1023, 0)}),
+    "window of 4096": ("flash_attn_func", {"causal": True, "window_size": (4095, 0)}),
     "document": ("flash_attn_varlen_func", {"causal": True}),
     "document & window": ("flash_attn_varlen_func", {"causal": True, "window_size": (1023, 0)}),
     "documents of 256": ("flash_attn_varlen_func", {"causal": True}),
@@ -119,6 +120,18 @@ def test_what_it_is_asked_for(row, calls):
             options[f"block_sparse_tensors{side}"].block_size for side in ("", "_bwd")
         )
         assert (forward, backward) == peer.tiles(8)
+
+
+@pytest.mark.parametrize("row", ["causal", "document", "window & softcap"])
+def test_gradients_of_the_same_bits(row, calls):
+    """A contender of its own where gradients are asked for, otherwise the same call."""
+    case = short(f"D128 {row}")
+    contenders = made(case, gradients=True)[1]
+    for name in (peer.BUILT_IN, peer.DETERMINISTIC):
+        assert contenders[name].run().shape == (2, 4, case.shape.length, 8)
+    (default, _, usual), (same, _, options) = calls
+    assert default == same and options.pop("deterministic") is True
+    assert options.keys() == usual.keys() and options["causal"] and "deterministic" not in usual
 
 
 def test_every_row_is_said():
