@@ -47,7 +47,7 @@ class Rank:
         self.inputs = [x.requires_grad_() for x in own]
         self.change = inputs[3][:, :, self.tokens].contiguous()
         steps = steps_of(made, 0, rank, "gather", device)
-        self.run = attend._Run(steps, None, mask, (), attend._Options(None, None), keeps=True)
+        self.run = attend._Run(steps, None, mask, (), attend._Options(None, "triton"), keeps=True)
         needed = torch.from_numpy(made.needed[0][rank])
         came = [
             tokens[needed[tokens // made.chunk]]

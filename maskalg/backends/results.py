@@ -38,7 +38,8 @@ def empty_gradients(
 def in_order_of(like: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
     """The tensor, or a copy where it does not lie as `empty_result` does."""
     dim = tensor.shape[-1]
-    if tensor.stride() == _strides(like, dim):
+    wanted, found = _strides(like, dim), tensor.stride()
+    if found == wanted or (len(tensor) == 1 and found[1:] == wanted[1:]):
         return tensor
     return empty_result(like, dim, tensor.dtype).copy_(tensor)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import torch
@@ -20,14 +21,15 @@ from ..attention import attention as attend
 from ..attention import checked_call
 from ..backends.choice import backend_name, backend_of
 from ..backends.merge import merge
-from ..backends.results import with_sink
+from ..backends.results import empty_result, with_sink
 from ..engine.normal_form import bound
 from ..formula.expression import Expression
 from ..operators.inputs import as_autocast_wants, check_weight, extents_of
 from ..values.algebra import Mask, Score
 from ..values.weights import Weight, softmax
 from .planning import Plan
-from .steps import Call, Hop, Method, Steps, steps_of
+from .ranges import Call, Sum
+from .steps import Hop, Method, Steps, steps_of
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -163,39 +165,32 @@ class _Run:
         """The output, its lse, and the parts where they are kept."""
         query, key, value, *learned = inputs
         score = self._score(learned)
-        found, parts = [], []
+        found, parts = {}, []
         for part in self._parts(key, value):
             for call in part.calls:
-                result = attend(
+                found[call] = attend(
                     *_inputs(query, part, call),
                     _shifted(score, call, remembered=not learned),
                     scale=self.options.scale,
                     return_lse=True,
                     backend=self.options.backend,
                 )
-                found.append(result)
             if self.keeps:
                 parts.append(part)
-        merged: list[tuple[torch.Tensor, torch.Tensor]] = []
-        for place, calls in self.steps.merges:
-            results = [(found[n][0][:, :, at], found[n][1][:, :, at]) for n, at in calls]
-            if not results:  # these queries keep no key
-                shape = query[:, :, place].shape[:3]
-                nothing = value.new_zeros((*shape, value.shape[3]))
-                dtype = torch.promote_types(query.dtype, torch.float32)
-                results = [(nothing, query.new_full(shape, -math.inf, dtype=dtype))]
-            if len(results) > 1:
-                results = [merge(*zip(*results, strict=True))]
-            merged += results
-        if self.steps.whole is None:
-            out, lse = (_joined(ranges) for ranges in zip(*merged, strict=True))
-            return out, lse, parts
-        # Most ranges lie in the results of one call: the others are written into those.
-        out, lse = found[self.steps.whole]
-        for (place, calls), (of_range, lse_of_range) in zip(self.steps.merges, merged, strict=True):
-            if len(calls) > 1:
-                out[:, :, place], lse[:, :, place] = of_range, lse_of_range
-        return out, lse, parts
+        ranges = self.steps.queries
+        results: list[tuple[torch.Tensor | None, torch.Tensor | None]] = []
+        for _, calls in ranges.parts:
+            of_range = [(found[call][0][:, :, at], found[call][1][:, :, at]) for call, at in calls]
+            if len(of_range) > 1:
+                of_range = [merge(*zip(*of_range, strict=True))]
+            results += of_range or [(None, None)]  # these queries keep no key
+        outs, lses = zip(*results, strict=True)
+        whole, of_whole = (None, None) if ranges.whole is None else found[ranges.whole]
+        new = partial(empty_result, query, value.shape[3])
+        dtype = torch.promote_types(query.dtype, torch.float32)
+        rows = partial(query.new_empty, query.shape[:3], dtype=dtype)
+        out = ranges.joined(outs, whole, new)
+        return out, ranges.joined(lses, of_whole, rows, -math.inf), parts
 
     def _parts(self, key: torch.Tensor, value: torch.Tensor) -> Iterator[_Part]:
         """The keys of this rank, and those of one exchange after the other.
@@ -210,7 +205,7 @@ class _Run:
             came = next_()
             next_ = self._sent(hops[number + 1], key, value) if number + 1 < len(hops) else None
             keys, values = _unpacked(came[hop.order], key, value)
-            yield _Part(keys, values, hop.calls, hop)
+            yield _Part(keys.contiguous(), values.contiguous(), hop.calls, hop)
 
     def _sent(self, hop: Hop, key: torch.Tensor, value: torch.Tensor) -> Callable[[], torch.Tensor]:
         rows = _packed(key[:, :, hop.send], value[:, :, hop.send])
@@ -233,16 +228,18 @@ class _Run:
         Weights are exp(score - lse) of any part of the keys too, where the lse is that of all.
         """
         query, key, value, *learned = inputs
-        dtype = torch.float64 if query.dtype == torch.float64 else torch.float32
-        of_queries: list[torch.Tensor | None] = [None for _ in self.steps.merges]
+        ranges = self.steps
+        of_query, of_key, of_value = (
+            Sum(each, x)
+            for each, x in zip((ranges.queries, ranges.keys, ranges.keys), inputs, strict=False)
+        )
         of_learned = [torch.zeros_like(tensor) for tensor in learned]
-        of_key, of_value = (torch.zeros_like(x, dtype=dtype) for x in (key, value))
         returning: list[tuple[Hop, Callable[[], torch.Tensor]]] = []
         # First those whose gradients have to travel.
         for part in reversed(kept) if kept else self._parts(key, value):
-            of_keys, of_values = of_key, of_value
-            if part.hop is not None:
-                of_keys, of_values = (torch.zeros_like(x, dtype=dtype) for x in _of(part))
+            hop, of_keys, of_values = part.hop, of_key, of_value
+            if hop is not None:
+                of_keys, of_values = Sum(hop.keys, part.key), Sum(hop.keys, part.value)
             for call in part.calls:
                 mine, keys, values, *others = self._gradients(
                     _inputs(query, part, call),
@@ -250,39 +247,37 @@ class _Run:
                     call,
                     [None if x is None else x[:, :, call.queries] for x in (*results, *change)],
                 )
-                self._add(of_queries, mine, call, dtype)
-                of_keys[:, :, call.keys] += keys
-                of_values[:, :, call.keys] += values
+                of_query.add(call, mine)
+                of_keys.add(call, keys)
+                of_values.add(call, values)
                 for total, other in zip(of_learned, others, strict=True):
                     total += other
-            if part.hop is not None:
-                packed = _packed(of_keys.to(key.dtype), of_values.to(key.dtype))
+            if hop is not None:
+                packed = _packed(of_keys.total(), of_values.total())
                 back = torch.empty_like(packed)
-                back[part.hop.order] = packed
-                arrives = _exchange(back, part.hop.back, part.hop.to, self.group)
-                returning.append((part.hop, arrives))
-        for hop, arrived in returning:
-            # What comes from one rank is added at once: each token of it is there once.
-            for places, rows in zip(hop.send.split(hop.to), arrived().split(hop.to), strict=True):
-                keys, values = _unpacked(rows, key, value)
-                of_key.index_add_(2, places, keys.to(dtype))
-                of_value.index_add_(2, places, values.to(dtype))
-        ranges = [
-            torch.zeros_like(query[:, :, place]) if found is None else found.to(query.dtype)
-            for (place, _), found in zip(self.steps.merges, of_queries, strict=True)
-        ]
-        of_inputs = (_joined(ranges), of_key.to(key.dtype), of_value.to(value.dtype))
-        return [*of_inputs, *of_learned]
+                back[hop.order] = packed
+                returning.append((hop, _exchange(back, hop.back, hop.to, self.group)))
+        totals = [of_key.total(), of_value.total()]
+        if returning:
+            self._add(totals, returning)
+        return [of_query.total(), *totals, *of_learned]
 
     def _add(
-        self, totals: list[torch.Tensor | None], found: torch.Tensor, call: Call, dtype: torch.dtype
+        self,
+        totals: list[torch.Tensor],
+        returning: list[tuple[Hop, Callable[[], torch.Tensor]]],
     ) -> None:
-        """Add the gradients of the queries of a call to those of the ranges they lie in."""
-        begin, end = call.queries.start, call.queries.stop
-        for number, (place, _) in enumerate(self.steps.merges):
-            if begin <= place.start and place.stop <= end:
-                mine, so_far = found[:, :, place.start - begin : place.stop - begin], totals[number]
-                totals[number] = mine if so_far is None else so_far.to(dtype).add_(mine)
+        """Add gradients of keys and values that other ranks return."""
+        sent = self.steps.sent
+        dtype = torch.promote_types(totals[0].dtype, torch.float32)
+        sums = [total.index_select(2, sent).to(dtype) for total in totals]
+        for hop, arrived in returning:
+            # What comes from one rank is added at once: each token of it is there once.
+            for at, rows in zip(hop.sent.split(hop.to), arrived().split(hop.to), strict=True):
+                for total, came in zip(sums, _unpacked(rows, *totals), strict=True):
+                    total.index_add_(2, at, came.to(dtype))
+        for total, added in zip(totals, sums, strict=True):
+            total.index_copy_(2, sent, added.to(total.dtype))
 
     def _gradients(
         self,
@@ -308,15 +303,6 @@ class _Run:
         tables = [*wanted.values()]
         others = torch.autograd.grad(tables, leaves, found[3:], materialize_grads=True)
         return [*found[:3], *others]
-
-
-def _of(part: _Part) -> tuple[torch.Tensor, torch.Tensor]:
-    return part.key, part.value
-
-
-def _joined(ranges: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Ranges of tokens one behind the other."""
-    return ranges[0] if len(ranges) == 1 else torch.cat(tuple(ranges), dim=2)
 
 
 def _inputs(query: torch.Tensor, part: _Part, call: Call) -> _Inputs:
@@ -410,7 +396,7 @@ def _unpacked(
     """Rows as keys and values of the shape that those have, but for the number of tokens."""
     batch, heads, _, dim = key.shape
     both = rows.view(len(rows), batch, heads, dim + value.shape[3]).permute(1, 2, 0, 3)
-    return both[..., :dim].contiguous(), both[..., dim:].contiguous()
+    return both[..., :dim], both[..., dim:]
 
 
 def _shifted(score: Mask | Score, call: Call, *, remembered: bool) -> Expression:

@@ -20,7 +20,7 @@ from ..formula.parameters import plain_number, whole_number
 from ..schedule.rung import rung_of
 from ..values.algebra import Mask, Score
 from .assignment import candidates
-from .work import Needs, Numbers
+from .work import Flags, Needs, Numbers
 
 Range = tuple[int, int]
 Layers = Mask | Score | Iterable[tuple[Mask | Score, int]]
@@ -70,7 +70,7 @@ class Plan:
     length: int
     chunk: int
     owner: Numbers
-    needed: tuple[NDArray[np.bool_], ...]
+    needed: tuple[Flags, ...]
     tiles: NDArray[np.float64]
     needs: tuple[Needs, ...]
 
@@ -172,7 +172,7 @@ class Plan:
         sizes: NDArray[np.int64] = np.minimum(self.length - starts, self.chunk)
         return sizes
 
-    def _ranges(self, chosen: NDArray[np.bool_]) -> tuple[Range, ...]:
+    def _ranges(self, chosen: Flags) -> tuple[Range, ...]:
         """Chunks as ranges of tokens."""
         edges = np.flatnonzero(np.diff(chosen, prepend=False, append=False)) * self.chunk
         ends = np.minimum(edges, self.length).tolist()

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Final, Literal
 from weakref import WeakKeyDictionary
 
@@ -12,25 +11,10 @@ import numpy as np
 import torch
 
 from .planning import Plan, Range
-from .work import Numbers
+from .ranges import Call, Ranges
+from .work import Flags, Numbers
 
 Method = Literal["gather", "ring"]
-
-
-@dataclass(frozen=True)
-class Call:
-    """One call of attention: queries and keys that are each consecutive tokens.
-
-    Attributes:
-        queries: where they lie among the rank's own.
-        keys: where they lie among the keys at hand.
-        q_start, kv_start: the token that the first of them is.
-    """
-
-    queries: slice
-    keys: slice
-    q_start: int
-    kv_start: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,16 +23,20 @@ class Hop:
 
     Attributes:
         send: int64, which own tokens go out, those to rank 0 first.
+        sent: int64, likewise, but where each lies in `Steps.sent`.
         to, back: how many tokens go to each rank, and come from each.
         order: int64, puts what came in the order of tokens.
         calls: the calls of attention to the keys that came, so ordered.
+        keys: the ranges of those keys.
     """
 
     send: torch.Tensor
+    sent: torch.Tensor
     to: list[int]
     back: list[int]
     order: torch.Tensor
     calls: tuple[Call, ...]
+    keys: Ranges
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,16 +44,18 @@ class Steps:
     """The calls to a rank's own keys, and the exchanges, each with its calls.
 
     Attributes:
-        merges: the rank's queries, cut so that all of a range are in the same calls: each range,
-            and of each such call its number, those to own keys counted first, and where the range
-            lies among its queries.
-        whole: the number of a call of all queries, if there is one.
+        own: the calls to own keys.
+        hops: the exchanges.
+        sent: int64, own tokens that any exchange sends, ascending.
+        queries: the ranges of own queries, in all calls.
+        keys: the ranges of own keys, in calls to them.
     """
 
     own: tuple[Call, ...]
     hops: tuple[Hop, ...]
-    merges: tuple[tuple[slice, tuple[tuple[int, slice], ...]], ...]
-    whole: int | None
+    sent: torch.Tensor
+    queries: Ranges
+    keys: Ranges
 
 
 _KNOWN: Final[WeakKeyDictionary[Plan, dict[Hashable, Steps]]] = WeakKeyDictionary()
@@ -94,51 +84,64 @@ def _steps(plan: Plan, layer: int, rank: int, method: Method, device: torch.devi
     pieces = _ranges(held[rank])
     distances = np.arange(1, plan.ranks)
     groups = [distances] if method == "gather" else list(distances[:, None])
+    exchanges = list(_exchanges(held, chunks, needed, rank, groups))
+    none = np.zeros(0, dtype=np.int64)
+    sent = np.unique(np.concatenate([none, *(each for send, _ in exchanges for each in send)]))
+
+    def on_device(index: Numbers) -> torch.Tensor:
+        return torch.from_numpy(index).to(device)
+
     hops = []
-    for group in groups:
-        away = np.zeros((plan.ranks, plan.ranks), dtype=np.bool_)  # to, from
-        for distance in group:
-            away[(np.arange(plan.ranks) + distance) % plan.ranks, np.arange(plan.ranks)] = True
-        travels = any(needed[to][chunks[of]].any() for to, of in zip(*away.nonzero(), strict=True))
-        if not travels:
-            continue
-        none = np.zeros(0, dtype=np.int64)
-        send = [
-            needed[to][chunks[rank]].nonzero()[0] if away[to, rank] else none
-            for to in range(plan.ranks)
-        ]
-        came = [
-            held[of][needed[rank][chunks[of]]] if away[rank, of] else none
-            for of in range(plan.ranks)
-        ]
-        tokens = np.concatenate(came)
+    for send, came in exchanges:
+        out, tokens = np.concatenate(send), np.concatenate(came)
         order = tokens.argsort(kind="stable")
+        calls = _calls(plan, layer, pieces, _ranges(tokens[order]))
         hops.append(
             Hop(
-                torch.from_numpy(np.concatenate(send)).to(device),
+                on_device(out),
+                on_device(np.searchsorted(sent, out)),
                 [len(each) for each in send],
                 [len(each) for each in came],
-                torch.from_numpy(order).to(device),
-                _calls(plan, layer, pieces, _ranges(tokens[order])),
+                on_device(order),
+                calls,
+                Ranges.of(((call, call.keys) for call in calls), len(tokens)),
             )
         )
-    own = _calls(plan, layer, pieces, pieces)
-    queries = [call.queries for calls in (own, *(hop.calls for hop in hops)) for call in calls]
-    every = slice(0, len(held[rank]))
-    whole = next((number for number, of in enumerate(queries) if of == every), None)
-    cuts = {0, every.stop}.union(*((of.start, of.stop) for of in queries))
-    merges = tuple(
-        (
-            slice(begin, end),
-            tuple(
-                (number, slice(begin - of.start, end - of.start))
-                for number, of in enumerate(queries)
-                if of.start <= begin and end <= of.stop
-            ),
-        )
-        for begin, end in pairwise(sorted(cuts))
+    own, count = _calls(plan, layer, pieces, pieces), len(held[rank])
+    every = [*own, *(call for hop in hops for call in hop.calls)]
+    return Steps(
+        own,
+        tuple(hops),
+        on_device(sent),
+        Ranges.of(((call, call.queries) for call in every), count),
+        Ranges.of(((call, call.keys) for call in own), count),
     )
-    return Steps(own, tuple(hops), merges, whole)
+
+
+def _exchanges(
+    held: list[Numbers],
+    chunks: list[Numbers],
+    needed: Flags,
+    rank: int,
+    groups: list[Numbers],
+) -> Iterator[tuple[list[Numbers], list[Numbers]]]:
+    """For each group of distances in which a key travels, which own tokens go to each rank, and
+    the tokens that come from each."""
+    ranks = len(held)
+    none = np.zeros(0, dtype=np.int64)
+    for group in groups:
+        away = np.zeros((ranks, ranks), dtype=np.bool_)  # to, from
+        for distance in group:
+            away[(np.arange(ranks) + distance) % ranks, np.arange(ranks)] = True
+        if not any(needed[to][chunks[of]].any() for to, of in zip(*away.nonzero(), strict=True)):
+            continue
+        send = [
+            needed[to][chunks[rank]].nonzero()[0] if away[to, rank] else none for to in range(ranks)
+        ]
+        came = [
+            held[of][needed[rank][chunks[of]]] if away[rank, of] else none for of in range(ranks)
+        ]
+        yield send, came
 
 
 def _ranges(tokens: Numbers) -> list[tuple[Range, slice]]:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from ..values.algebra import Mask
 
 Numbers = NDArray[np.int64]
+Flags = NDArray[np.bool_]
 Reals = NDArray[np.float64]
 
 
@@ -67,7 +68,7 @@ class Needs:
             ends -= np.bincount(past + 1, minlength=chunks + 2)
         return cast(Reals, ends.cumsum()[:-1])
 
-    def of_owners(self, owner: Numbers, ranks: int) -> NDArray[np.bool_]:
+    def of_owners(self, owner: Numbers, ranks: int) -> Flags:
         """Which chunks of keys each rank needs, `[ranks, chunks]`; `owner[chunk]` is a rank."""
         chunks = len(self.tiles)
         begin, size = owner[self.row] * (chunks + 1), ranks * (chunks + 1)

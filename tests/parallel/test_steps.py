@@ -38,17 +38,24 @@ def test_calls_of_all_ranks(name, ranks, method):
             visited[queries, keys] += 1
             for outer in (queries[:CHUNK], queries[-CHUNK:]):  # the first and the last chunk
                 assert kept[outer, keys].any()
-        assert [place.start for place, _ in steps.merges] == [
-            0, *(place.stop for place, _ in steps.merges[:-1])
-        ]  # fmt: skip
-        assert steps.merges[-1][0].stop == len(own)
-        found = [[] for _ in calls]
-        for place, of in steps.merges:
-            for number, at in of:
-                found[number] += range(place.start, place.stop)
-                assert at.start == place.start - calls[number].queries.start
-        for call, queries in zip(calls, found, strict=True):
-            assert queries == [*range(call.queries.start, call.queries.stop)]
-        if steps.whole is not None:
-            assert calls[steps.whole].queries == slice(0, len(own))
+        check_ranges(steps.queries, [(call, call.queries) for call in calls], len(own))
+        check_ranges(steps.keys, [(call, call.keys) for call in steps.own], len(own))
+        for hop in steps.hops:
+            check_ranges(hop.keys, [(call, call.keys) for call in hop.calls], sum(hop.back))
+            assert torch.equal(steps.sent[hop.sent], hop.send)
     assert (visited[kept] == 1).all() and (visited <= 1).all()
+
+
+def check_ranges(ranges, calls, count):
+    """Ranges follow each other to the end, and those of a call are its tokens, in its order."""
+    places = [place for place, _ in ranges.parts]
+    assert [0, *(place.stop for place in places)] == [*(place.start for place in places), count]
+    found = {call: [] for call, _ in calls}
+    for place, of in ranges.parts:
+        for call, at in of:
+            found[call] += range(place.start, place.stop)
+            assert at.start == place.start - dict(calls)[call].start
+    for call, tokens in calls:
+        assert found[call] == [*range(tokens.start, tokens.stop)]
+    if ranges.whole is not None:
+        assert dict(calls)[ranges.whole] == slice(0, count)
