@@ -2,45 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from ..engine.extents import Lengths
-from ..errors import MaskValueError
+from ..errors import MaskValueError, not_a_mask
 from ..formula.expression import Expression
-from .elements import Elements, edges
 
-Interval = tuple[int, int]
+if TYPE_CHECKING:
+    from ..values.algebra import Mask
 
-# The kind of a slice by how both ends of its interval move from one query to the next.
-_STEPS: Final = {(0, 0): 0, (0, 1): 1, (1, 1): 3, (1, 0): 2}
-
-
-@dataclass
-class _Slice:
-    """A slice that grows by a query at a time."""
-
-    first: int
-    start: int
-    last: Interval
-    step: Interval | None = None
-
-    def next(self) -> list[tuple[Interval, Interval]]:
-        """The intervals by which it may grow, each with its step."""
-        steps = _STEPS if self.step is None else (self.step,)
-        return [((self.last[0] + a, self.last[1] + b), (a, b)) for a, b in steps]
+Integers = npt.NDArray[np.int64]
+Booleans = npt.NDArray[np.bool_]
 
 
 def to_attention_slices(
-    mask: Expression, q_len: int, kv_len: int | None = None
+    mask: Mask, q_len: int, kv_len: int | None = None
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """`(q_ranges, k_ranges, kinds)` of disjoint slices whose union is the mask.
 
     The format of `maskalg.attention_slices`. Neighbouring queries whose intervals of keys stay or
-    move by one share a slice; any mask has such a list, a scattered one a long list. Every element
-    is looked at once.
+    move by one share a slice; any mask has such a list, a scattered one a long list. No element
+    is looked at where the proof gives the intervals.
 
     Args:
         mask: a mask that is the same for the whole batch and all heads.
@@ -52,57 +38,66 @@ def to_attention_slices(
         keys, on the CPU.
 
     Raises:
-        ValueError: the mask differs between batch entries or heads.
+        ValueError: the mask differs between batch entries or heads, or the proof gives no intervals
+            and there are too many elements to look at.
 
     Source: MagiAttention (SandAI, 2025).
     """
-    elements = Elements("to_attention_slices", mask, Lengths(q_len, kv_len))
-    if elements.sizes.batch > 1 or elements.sizes.heads > 1:
-        raise one_mask_only("to_attention_slices", elements.sizes.batch, elements.sizes.heads)
-    found: list[tuple[int, int, int, int, int]] = []
-    growing: list[_Slice] = []
-    for first, kept in elements.by_rows():
-        for row, intervals in enumerate(_intervals(kept[0, 0]), first):
-            growing = _grown(growing, row, intervals, found)
-    for done in growing:
-        found.append(_finished(done, elements.extents.q_len))
-    table = torch.tensor(sorted(found), dtype=torch.int32).reshape(-1, 5)
-    return table[:, (0, 2)], table[:, (1, 3)], table[:, 4]
+    if not isinstance(mask, Expression) or mask.kind != "mask":
+        raise not_a_mask("to_attention_slices writes", mask)
+    runs = mask._kept_runs(Lengths(q_len, kv_len))
+    if runs.shape[0] > 1 or runs.shape[1] > 1:
+        raise one_mask_only("to_attention_slices", *runs.shape[:2])
+    row, first, end = (each.numpy() for each in (runs.row, runs.first, runs.end))
+    chain = _chains(row, first, end)
+    order = chain.argsort(kind="stable")
+    chain, row, first, end = (each[order] for each in (chain, row, first, end))
+    begins, step = _cut(chain, first, end)
+    place = begins.nonzero()[0]
+    last = np.append(place[1:], len(row))[: len(place)] - 1
+    kind = np.where(last > place, step[last], 0)
+    slices = np.stack([row[place], row[last] + 1, first[place], end[last], kind], axis=1)
+    table = torch.from_numpy(slices[order[place].argsort()].astype(np.int32))
+    return table[:, :2], table[:, 2:4], table[:, 4]
 
 
-def _intervals(kept: torch.Tensor) -> list[list[Interval]]:
-    """The intervals of keys of each row of `[rows, kv_len]`."""
-    places = edges(kept).tolist()
-    found: list[list[Interval]] = [[] for _ in range(len(kept))]
-    for (row, start), (_, end) in zip(places[::2], places[1::2], strict=True):
-        found[row].append((start, end))
-    return found
+def _chains(row: Integers, first: Integers, end: Integers) -> Integers:
+    """For each interval the one where its chain begins.
+
+    A chain is made of intervals of neighbouring queries whose ends each stay or move by one. As
+    intervals of a query do not touch, an interval follows one other at most.
+    """
+    place = np.arange(len(row))
+    width = int(end.max(initial=0)) + 1
+    key = row * width + first
+    near = np.maximum(np.searchsorted(key, key - width, side="right") - 1, 0)
+    stays = (first - first[near] | end - end[near]) >> 1 == 0  # or moves by 1
+    chain = np.where(stays & (row[near] == row - 1), near, place)
+    while not np.array_equal(before := chain[chain], chain):
+        chain = before
+    return chain
 
 
-def _grown(
-    growing: list[_Slice],
-    row: int,
-    intervals: list[Interval],
-    found: list[tuple[int, int, int, int, int]],
-) -> list[_Slice]:
-    """The slices after one more query; those that cannot grow are added to `found`."""
-    left = dict.fromkeys(intervals)
-    result = []
-    for part in growing:
-        fitting = next(((to, step) for to, step in part.next() if to in left), None)
-        if fitting is None:
-            found.append(_finished(part, row))
-            continue
-        part.last, part.step = fitting
-        del left[part.last]
-        result.append(part)
-    return result + [_Slice(row, interval[0], interval) for interval in left]
+def _cut(chain: Integers, first: Integers, end: Integers) -> tuple[Booleans, Integers]:
+    """Where slices begin, and how an interval moved from the one before: a number of `kinds`.
 
-
-def _finished(part: _Slice, end: int) -> tuple[int, int, int, int, int]:
-    """First query, first key, their ends, and the kind."""
-    kind = 0 if part.step is None else _STEPS[part.step]
-    return part.first, part.start, end, part.last[1], kind
+    A slice takes the first move of its chain, and all that are like it. The interval that moved
+    otherwise begins another slice, which takes the next move, whatever that is.
+    """
+    linked, other, known = np.zeros((3, len(chain)), dtype=np.bool_)
+    linked[1:] = chain[1:] == chain[:-1]
+    step = np.zeros_like(chain)
+    step[1:] = 2 * np.diff(first) + np.diff(end)
+    # Intervals that moved otherwise than the one before; the first move of a chain cuts nothing,
+    # and of such moves in a row every second one cuts.
+    other[1:] = linked[1:] & (~linked[:-1] | (step[1:] != step[:-1]))
+    known[1:] = ~other[:-1]
+    known[:1] = True
+    place = np.arange(len(chain))
+    since = np.maximum.accumulate(np.where(known, place, 0))
+    opens = ~np.append(True, linked[:-1])[: len(chain)]
+    cuts = other & (opens[since] == ((place - since) % 2 == 1))
+    return ~linked | cuts, step
 
 
 def one_mask_only(call: str, batch: int, heads: int) -> MaskValueError:

@@ -37,24 +37,13 @@ class Elements:
 
     def by_rows(self) -> Iterator[tuple[int, torch.Tensor]]:
         """First query, and `[batch, heads, rows, kv_len]` from it on, strip after strip."""
-        for first, end in self._strips(self.extents.q_len, self.extents.kv_len):
-            yield first, self._kept((first, end), (0, self.extents.kv_len))
-
-    def by_columns(self) -> Iterator[tuple[int, torch.Tensor]]:
-        """First key, and `[batch, heads, q_len, columns]` from it on, strip after strip."""
-        for first, end in self._strips(self.extents.kv_len, self.extents.q_len):
-            yield first, self._kept((0, self.extents.q_len), (first, end))
-
-    def _strips(self, length: int, other: int) -> Iterator[tuple[int, int]]:
-        width = max(_STRIP // max(other * self.sizes.batch * self.sizes.heads, 1), 1)
-        for first in range(0, length, width):
-            yield first, min(first + width, length)
-
-    def _kept(self, rows: tuple[int, int], columns: tuple[int, int]) -> torch.Tensor:
-        sizes = self.sizes
-        indices = grid(sizes.batch, sizes.heads, rows, columns, self.device)
-        kept = evaluate(self._form.structure.mask, Environment(indices, self._form.values))
-        return kept.expand(sizes.batch, sizes.heads, rows[1] - rows[0], columns[1] - columns[0])
+        sizes, (q_len, kv_len) = self.sizes, (self.extents.q_len, self.extents.kv_len)
+        width = max(_STRIP // max(kv_len * sizes.batch * sizes.heads, 1), 1)
+        for first in range(0, q_len, width):
+            rows = (first, min(first + width, q_len))
+            indices = grid(sizes.batch, sizes.heads, rows, (0, kv_len), self.device)
+            kept = evaluate(self._form.structure.mask, Environment(indices, self._form.values))
+            yield first, kept.expand(sizes.batch, sizes.heads, rows[1] - first, kv_len)
 
 
 def edges(kept: torch.Tensor) -> torch.Tensor:

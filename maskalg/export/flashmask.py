@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
 import torch
 
 from ..engine.extents import Lengths
-from ..errors import MaskValueError
+from ..errors import MaskValueError, not_a_mask
 from ..formula.expression import Expression
-from .elements import Elements, edges
+
+if TYPE_CHECKING:
+    from ..questions.rows import KeptRuns
+    from ..values.algebra import Mask
 
 
 def to_flashmask(
-    mask: Expression,
+    mask: Mask,
     q_len: int,
     kv_len: int | None = None,
     *,
@@ -21,7 +28,8 @@ def to_flashmask(
     """`(startend_row_indices, causal)` for PaddlePaddle's `flashmask_attention`.
 
     The shortest of the four forms that `maskalg.flashmask` describes and that holds the mask
-    exactly; forms with `causal` only where `q_len = kv_len`. Every element is looked at once.
+    exactly; forms with `causal` only where `q_len = kv_len`. No element is looked at where the
+    proof gives the intervals of each key.
 
     Args:
         mask: the mask.
@@ -35,16 +43,16 @@ def to_flashmask(
         and heads of size 1 where the mask does not depend on them; and `causal`.
 
     Raises:
-        ValueError: a key that is hidden from more than two separate ranges of queries.
+        ValueError: a key that is hidden from more than two separate ranges of queries, or too many
+            elements to look at where the proof does not give the intervals.
 
     Source: FlashMask (Wang et al., 2024).
     """
-    elements = Elements("to_flashmask", mask, Lengths(q_len, kv_len, batch, heads))
-    length, keys = elements.extents.q_len, elements.extents.kv_len
-    sizes = (elements.sizes.batch, elements.sizes.heads)
-    parts = [torch.zeros(*sizes, 0, 5, dtype=torch.int64, device=elements.device)]
-    parts += [_ranges(~kept.transpose(2, 3)) for _, kept in elements.by_columns()]
-    found = torch.cat(parts, dim=2)
+    if not isinstance(mask, Expression) or mask.kind != "mask":
+        raise not_a_mask("to_flashmask writes", mask)
+    runs = mask._kept_runs(Lengths(q_len, kv_len, batch, heads), by_key=True)
+    keys, length = runs.shape[2:]
+    found = _ranges(runs).to(runs.device)
     below = _below_diagonal(found) if length == keys else None
     if below is not None:
         return _shortened(below, length), True
@@ -52,23 +60,29 @@ def to_flashmask(
     return _arranged(found, length), False
 
 
-def _ranges(dropped: torch.Tensor) -> torch.Tensor:
+def _ranges(runs: KeptRuns) -> torch.Tensor:
     """Count, start and end of the first range, start and end of the last one, per key.
 
-    `dropped` is `[batch, heads, keys, q_len]`, the result `[batch, heads, keys, 5]`.
+    Ranges of dropped queries lie between those of kept ones. The result is int64 `[batch, heads,
+    keys, 5]`, on the host.
     """
-    places = edges(dropped)
-    shape = dropped.shape[:3]
-    row = (places[:, 0] * shape[1] + places[:, 1]) * shape[2] + places[:, 2]
-    count = torch.bincount(row, minlength=shape.numel())
-    some = count > 0
-    first = (count.cumsum(0) - count)[some]
-    last = first + count[some]
-    found = torch.zeros(shape.numel(), 5, dtype=torch.int64, device=dropped.device)
-    found[:, 0] = count // 2
-    for column, place in ((1, first), (2, first + 1), (3, last - 2), (4, last - 1)):
-        found[some, column] = places[place, 3]
-    return found.reshape(*shape, 5)
+    row, first, end = (each.numpy() for each in (runs.row, runs.first, runs.end))
+    rows, length = math.prod(runs.shape[:3]), runs.shape[3]
+    # A dropped range, which may be empty, lies before each kept one, and one behind the last.
+    place = np.arange(len(row)) + row
+    start = np.zeros(len(row) + rows, dtype=np.int64)
+    start[place + 1] = end
+    until = np.full_like(start, length)
+    until[place] = first
+    some = start < until
+    key = np.repeat(np.arange(rows), np.bincount(row, minlength=rows) + 1)[some]
+    count = np.bincount(key, minlength=rows)
+    ended = count.cumsum()
+    at = np.stack([ended - count, ended - 1], axis=1)[count > 0]
+    found = np.zeros((rows, 5), dtype=np.int64)
+    found[:, 0] = count
+    found[count > 0, 1:] = np.stack([start[some], until[some]], axis=1)[at].reshape(-1, 4)
+    return torch.from_numpy(found).view(*runs.shape[:3], 5)
 
 
 def _below_diagonal(found: torch.Tensor) -> torch.Tensor | None:

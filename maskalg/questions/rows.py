@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 import torch
 
 from ..engine.extents import Lengths, resolve
-from ..engine.normal_form import bound
+from ..engine.normal_form import Bound, bound, transposed
 from ..errors import MaskValueError
 from ..export.elements import edges
 from ..formula import nodes
@@ -26,10 +26,29 @@ from .search import candidates, kept_near
 
 _ELEMENTS_LOOKED_AT: Final = 1 << 28
 _MOST_ELEMENTS: Final = 1 << 34  # whose intervals are looked for, in a minute or two
+_MOST_FOUND: Final = 1 << 26  # intervals that are found element by element
 _MOST_ENDS: Final = 1 << 30  # of intervals that are listed, of four bytes
 _SIDE: Final = 128  # of tiles whose elements are looked at
 
 Edges = tuple[torch.Tensor, torch.Tensor, torch.Tensor]  # rows, ascending; first keys; ends
+
+
+class KeptRuns(NamedTuple):
+    """Intervals `[first, end)` of kept keys of each query: exactly those that a mask keeps.
+
+    Attributes:
+        row: int64 `[runs]`, the row of each; ascending. Row `(entry * heads + head) * q_len + q`
+            is that of a query.
+        first, end: int64 `[runs]`, on the host; in a row they ascend and do not touch.
+        shape: batch entries and heads that the mask tells apart, queries, and keys.
+        device: where the tensors of the mask are.
+    """
+
+    row: torch.Tensor
+    first: torch.Tensor
+    end: torch.Tensor
+    shape: tuple[int, int, int, int]
+    device: torch.device
 
 
 @dataclass(frozen=True)
@@ -75,6 +94,25 @@ def rows_have_a_key(mask: Expression, lengths: Lengths) -> bool | None:
     return None if counts is None else bool((counts > 0).all())
 
 
+def kept_runs(mask: Expression, lengths: Lengths, by_key: bool = False) -> KeptRuns:
+    """The intervals of kept keys of each query, or of kept queries of each key, `by_key`.
+
+    Raises:
+        MaskValueError: elements too many to look at where the proof does not give the intervals.
+    """
+    form = bound(mask)
+    extents = resolve(form, replace(lengths, q_len=lengths.q_len or 0))
+    if by_key:
+        form = Bound(transposed(form.structure), form.values)
+        extents = replace(extents, q_len=extents.kv_len, kv_len=extents.q_len)
+    tiling = Tiling(form, extents, (1, 1))
+    rung = rung_of(form.structure)
+    if not rung.decides_every_tile(form):
+        return KeptRuns(*_looked_at(mask, tiling), tiling.shape, tiling.device)
+    runs = rung.runs(tiling)
+    return KeptRuns(runs.row_of, runs.first.long(), runs.end.long(), tiling.shape, tiling.device)
+
+
 def key_intervals(mask: Expression, lengths: Lengths, most: int | None) -> torch.Tensor:
     """Intervals `[start, end)` of kept keys, int32 `[2, batch, heads, intervals, q_len]`.
 
@@ -86,15 +124,7 @@ def key_intervals(mask: Expression, lengths: Lengths, most: int | None) -> torch
         MaskValueError: more than `most` of a query, or elements too many to look at where the proof
             does not give the intervals.
     """
-    form = bound(mask)
-    extents = resolve(form, replace(lengths, q_len=lengths.q_len or 0))
-    tiling = Tiling(form, extents, (1, 1))
-    shape = tiling.shape[:3]
-    if rung_of(form.structure).decides_every_tile(form):
-        runs = rung_of(form.structure).runs(tiling)
-        row, first, end = runs.row_of, runs.first, runs.end
-    else:
-        row, first, end = _looked_at(mask, tiling)
+    row, first, end, (*shape, _), device = kept_runs(mask, lengths)
     count = torch.bincount(row, minlength=math.prod(shape))
     needed = int(count.max()) if len(count) else 0
     if most is not None and needed > most:
@@ -112,7 +142,7 @@ def key_intervals(mask: Expression, lengths: Lengths, most: int | None) -> torch
     place = torch.arange(len(row)) - (count.cumsum(0) - count)[row]
     found[0, row, place], found[1, row, place] = first.int(), end.int()
     by_row = found.view(2, *shape, size)
-    return by_row.transpose(3, 4).contiguous().to(tiling.device)
+    return by_row.transpose(3, 4).contiguous().to(device)
 
 
 def _looked_at(mask: Expression, tiling: Tiling) -> Edges:
@@ -153,6 +183,12 @@ def _looked_at(mask: Expression, tiling: Tiling) -> Edges:
         key = at[:, 3] * block[1] + key
         note(at[::2], query[::2], key[::2], key[1::2])
         begin += len(kept)
+        if sum(part.shape[1] for part in found) > _MOST_FOUND:
+            raise MaskValueError(
+                f"{mask} keeps more than {_MOST_FOUND:,} intervals of keys, too many to list. "
+                "Write mask.to_mask_mod() for the formula itself, or fewer queries with "
+                "mask.shift(q=…)."
+            )
     row, first, end = torch.cat(found, dim=1)
     order = (row * kv_len + first).argsort()
     row, first, end = row[order], first[order], end[order]

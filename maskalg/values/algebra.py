@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ..export.vllm import VllmMask, VllmRanges
     from ..proof.proof import Proof
     from ..questions.cost import Cost
-    from ..questions.rows import Bandwidth
+    from ..questions.rows import Bandwidth, KeptRuns
     from ..questions.search import Place
     from ..schedule.block_map import BlockMap, Segments
 
@@ -456,6 +456,12 @@ class Mask(WithMask):
         return vllm.to_vllm(
             self, found.shape, (found.row_start, found.first, found.end), block_size, length
         )
+
+    def _kept_runs(self, lengths: Lengths, by_key: bool = False) -> KeptRuns:
+        """Intervals of kept keys of each query, or of queries of each key, for what is written."""
+        from ..questions.rows import kept_runs
+
+        return kept_runs(self, lengths, by_key)
 
     def _key_intervals(self, lengths: Lengths, most: int | None) -> torch.Tensor:
         from ..questions.rows import key_intervals

@@ -5,12 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import maskalg as ma
 from maskalg import causal, document, prefix, sliding
+from maskalg.questions import rows
 from maskalg.testing import assert_same_mask, oracle
-from maskalg.testing.case import BATCH, HEADS
+from maskalg.testing.case import BATCH, HEADS, Case
 from maskalg.testing.catalogue import CATALOGUE
+from maskalg.testing.strategies import masks
 
 IDS = torch.tensor([0] * 5 + [1] * 9 + [2] * 6)
 LENGTHS = ((20, 20), (17, 20), (20, 13), (1, 5), (5, 1), (0, 3), (3, 0))
@@ -98,6 +102,67 @@ def test_attention_slices_by_hand() -> None:
     packed = causal & document(IDS)
     assert listed(packed, 20) == [[[0, 5], [5, 14], [14, 20]]] * 2 + [[1, 1, 1]]
     assert listed(causal & sliding(3), 6) == [[[0, 3], [3, 6]], [[0, 3], [1, 6]], [1, 3]]
+
+
+def one_query_at_a_time(kept: np.ndarray) -> list[list[int]]:
+    """Slices as they grow: while a slice can take an interval of the next query, it does."""
+    moves = {(0, 0): 0, (0, 1): 1, (1, 0): 2, (1, 1): 3}
+    done: list[list[int]] = []
+    growing: list[tuple[list[int], tuple[int, int], int | None]] = []
+    for row, keys in enumerate(np.pad(kept, ((0, 1), (1, 1))).astype(int)):
+        edges = np.flatnonzero(np.diff(keys)).tolist()
+        left = list(zip(edges[::2], edges[1::2], strict=True))
+        grown = []
+        for part, (start, end), kind in growing:
+            found = next(
+                (
+                    (to, way)
+                    for (a, b), way in moves.items()
+                    if kind in (None, way) and (to := (start + a, end + b)) in left
+                ),
+                None,
+            )
+            if found is None:
+                done.append([*part, row, end, kind or 0])
+            else:
+                left.remove(found[0])
+                grown.append((part, *found))
+        growing = grown + [([row, start], (start, end), None) for start, end in left]
+    return sorted(done)
+
+
+@settings(max_examples=40)
+@given(masks(depth=2), st.sampled_from([(37, 37), (20, 37), (37, 11)]))
+def test_attention_slices_grow_by_a_query(case: Case, lengths: tuple[int, int]) -> None:
+    kept = case.mask.to_dense(*lengths, batch=BATCH, heads=HEADS)
+    try:
+        queries, keys, kinds = ma.to_attention_slices(case.mask, *lengths)
+    except ma.MaskValueError:
+        assert kept.shape[:2] != (1, 1)
+        return
+    (first, end), (start, past) = queries.T, keys.T
+    found = torch.stack([first, start, end, past, kinds], dim=1).tolist()
+    assert found == one_query_at_a_time(kept[0, 0].numpy())
+
+
+def test_a_million_tokens() -> None:
+    """No element is looked at: a trillion of them would take hours."""
+    tokens, length = 1 << 20, 4096
+    starts = torch.arange(0, tokens, length, dtype=torch.int32)
+    mask = causal & document.from_lengths([length] * (tokens // length))
+    queries, keys, kinds = ma.to_attention_slices(mask, tokens)
+    assert torch.equal(queries, torch.stack([starts, starts + length], dim=1))
+    assert torch.equal(keys, queries) and kinds.unique().tolist() == [1]
+    indices, is_causal = ma.to_flashmask(mask, tokens)
+    assert is_causal and torch.equal(
+        indices[0, 0, :, 0], (starts + length).repeat_interleave(length)
+    )
+
+
+def test_intervals_too_many_to_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows, "_MOST_FOUND", 99)
+    with pytest.raises(ma.MaskValueError, match="more than 99 intervals of keys"):
+        ma.to_attention_slices((ma.q_idx * ma.kv_idx) % 2 == 0, 20)
 
 
 def test_attention_slices_of_a_batch_are_refused() -> None:

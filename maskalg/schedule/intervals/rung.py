@@ -121,11 +121,16 @@ class IntervalRung:
     most_marks: ClassVar[int] = MOST_TILES
 
     def runs(self, tiling: Tiling) -> TileRuns:
-        touched, unfull = self._ranges(rows_of(tiling), tiling.block[1])
-        points = torch.stack([*chain(*touched, *unfull)], dim=-1).sort(dim=-1).values
-        first, end = points[..., :-1], points[..., 1:]
-        label = labels_within(first, touched, unfull)
-        shape = tiling.shape[:3]
+        shape, spans = tiling.shape[:3], self.forms.touched
+        if tiling.block == (1, 1) and all(is_interval(span, tiling.form) for span in spans):
+            # A pair is full where it is touched.
+            first, end = _apart(_tile_ranges(spans, rows_of(tiling), 1))
+            label = torch.full_like(first, FULL)
+        else:
+            touched, unfull = self._ranges(rows_of(tiling), tiling.block[1])
+            points = torch.stack([*chain(*touched, *unfull)], dim=-1).sort(dim=-1).values
+            first, end = points[..., :-1], points[..., 1:]
+            label = labels_within(first, touched, unfull)
         row = torch.arange(math.prod(shape)).repeat_interleave(first.shape[3])
         parts = [part.flatten() for part in (first, end, label)]
         return TileRuns.of(row, parts[0], parts[1], parts[2], shape)
@@ -214,16 +219,21 @@ def _united(spans: tuple[Span, ...], form: Bound, extents: Extents) -> torch.Ten
     found = [torch.zeros((batch, heads, 0), dtype=torch.int64)]
     for begin in range(0, extents.q_len, at_once):
         ranges = _tile_ranges(spans, rows.part(begin, begin + at_once), 1)
-        lows, ends = (torch.stack(each, dim=-1) for each in zip(*ranges, strict=True))
-        if len(spans) > 1:
-            # Each counts from where those before it end.
-            lows, order = lows.sort(dim=-1)
-            ends = ends.gather(-1, order)
-            reach = torch.nn.functional.pad(ends.cummax(dim=-1).values[..., :-1], (1, 0))
-            lows = torch.maximum(lows, reach)
+        lows, ends = _apart(ranges)
         count = (ends - lows).clamp(min=0).sum(dim=-1)
         found.append(count.expand(batch, heads, -1).cpu())
     return torch.cat(found, dim=-1)
+
+
+def _apart(ranges: Ranges) -> tuple[torch.Tensor, torch.Tensor]:
+    """What each range adds to those before it, ascending: first tiles and ends, ranges last."""
+    first, end = (torch.stack(each, dim=-1) for each in zip(*ranges, strict=True))
+    if len(ranges) > 1:
+        first, order = first.sort(dim=-1)
+        end = end.gather(-1, order)
+        reach = torch.nn.functional.pad(end.cummax(dim=-1).values[..., :-1], (1, 0))
+        first = torch.maximum(first, reach)
+    return first, end
 
 
 def tiles_of_intervals(form: Bound, extents: Extents, side: int) -> float:
