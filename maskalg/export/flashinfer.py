@@ -129,16 +129,19 @@ def to_blocks(mask: Expression, lists: BlockLists) -> FlashInferBlocks:
     return FlashInferBlocks(indptr, columns, q_len, kv_len, block_q, block_kv, elements)
 
 
-def to_variable(mask: Expression, intervals: torch.Tensor, kv_len: int) -> FlashInferVariable:
+def to_variable(
+    mask: Expression, intervals: torch.Tensor, kv_len: int, heads: int | None = None
+) -> FlashInferVariable:
     """Rows and columns cut wherever two neighbours differ; see `Mask.to_flashinfer`.
 
     Args:
         intervals: of `key_intervals`, int32 `[2, batch, heads, intervals, q_len]`.
+        heads: how many heads to list, where one mask is that of all.
 
     Raises:
         ValueError: a mask that differs between batch entries, or that has too many blocks.
     """
-    _, batch, heads, _, q_len = intervals.shape
+    _, batch, told_apart, _, q_len = intervals.shape
     if batch > 1:
         raise MaskValueError(
             'to_flashinfer(form="variable"): the format holds one mask for the whole batch, this '
@@ -152,7 +155,7 @@ def to_variable(mask: Expression, intervals: torch.Tensor, kv_len: int) -> Flash
     column_cut[0] = column_cut[kv_len] = True
     column_cut[ends.flatten()] = True
     starts = [row_cut.nonzero()[:, 0], column_cut[:kv_len].nonzero()[:, 0]]
-    shape = (heads, len(starts[0]), len(starts[1]))
+    shape = (told_apart, len(starts[0]), len(starts[1]))
     if math.prod(shape) > _MOST_BLOCKS:
         raise MaskValueError(
             f'to_flashinfer(form="variable"): {mask} has {shape[1]:,} x {shape[2]:,} '
@@ -165,11 +168,13 @@ def to_variable(mask: Expression, intervals: torch.Tensor, kv_len: int) -> Flash
     one = inside.new_ones(()).expand(first.shape)
     inside.scatter_add_(2, first, one).scatter_add_(2, end, -one)
     kept = inside.cumsum(dim=2, dtype=torch.int8)[..., :-1] > 0
-    row_sizes, column_sizes = (
-        torch.cat([start, start.new_tensor([length])]).diff().to(torch.int32).expand(heads, -1)
+    sizes = [
+        torch.cat([start, start.new_tensor([length])]).diff().to(torch.int32)
         for start, length in zip(starts, (q_len, kv_len), strict=True)
-    )
-    return FlashInferVariable(kept, row_sizes.contiguous(), column_sizes.contiguous())
+    ]
+    listed = told_apart if heads is None else heads
+    fields = (kept, *(size[None] for size in sizes))
+    return FlashInferVariable(*(t.expand(listed, *t.shape[1:]).contiguous() for t in fields))
 
 
 def to_bits(mask: Expression, lengths: Lengths) -> FlashInferBits:

@@ -395,7 +395,8 @@ class Mask(WithMask):
                 for `packed_custom_mask` of its prefill functions.
             block: side of a block, or `(block_q, block_kv)`; of "blocks" only.
             batch: batch size, of "bits" only; each entry has its own bits.
-            heads: number of heads, of "variable" only: those of the keys, which queries share.
+            heads: number of heads, of "variable" only: those of the keys, which queries share; each
+                is listed.
 
         Raises:
             MaskValueError: a mask that differs where the format holds one, keys that blocks do not
@@ -409,7 +410,8 @@ class Mask(WithMask):
             return self.blocks(q_len, kv_len, block=block).to_flashinfer()
         if form == "variable":
             intervals = self._key_intervals(Lengths(q_len, kv_len, None, heads), None)
-            return flashinfer.to_variable(self, intervals, q_len if kv_len is None else kv_len)
+            keys = q_len if kv_len is None else kv_len
+            return flashinfer.to_variable(self, intervals, keys, heads)
         if form == "bits":
             return flashinfer.to_bits(self, Lengths(q_len, kv_len, batch))
         raise messages.unknown_form("to_flashinfer", form, ("blocks", "variable", "bits"))

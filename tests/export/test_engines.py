@@ -44,6 +44,7 @@ def by_blocks(mask: ma.Mask, q_len: int, kv_len: int) -> torch.Tensor:
 
 def by_variable(mask: ma.Mask, q_len: int, kv_len: int) -> torch.Tensor:
     found = mask.to_flashinfer(q_len, kv_len, form="variable", heads=HEADS)
+    assert {len(field) for field in found} == {HEADS}, "it takes a map for each head of the keys"
     assert found.block_row_sz.sum(1).unique().tolist() == [q_len]
     assert found.block_col_sz.sum(1).unique().tolist() == [kv_len]
     return found.to_dense()
