@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Final, Literal
 
 from ..formula import nodes
-from ..formula.comparisons import POSITIONS, by_distance
 from ..formula.nodes import Node
+from ..formula.separation import POSITIONS, by_distance, positions
 
 BEYOND: Final = 256
 """Distances on either side that a tile past the last query or key may ask for."""
@@ -40,7 +40,7 @@ def _worth(node: Node, which: Tabled) -> bool:
 
 
 def _reads(part: Node) -> bool:
-    return part.op == "read" and bool(part.indices() & POSITIONS)
+    return part.op == "read" and bool(positions(part))
 
 
 def _costs(part: Node) -> bool:

@@ -8,9 +8,9 @@ from typing import Literal, cast
 
 from ..engine.normal_form import Structure
 from ..formula import nodes
-from ..formula.comparisons import by_distance
 from ..formula.nodes import Node
 from ..formula.parameters import Slot
+from ..formula.separation import by_distance
 from .arguments import Arguments
 from .derivative import derivative
 from .hooks import Formula, Hooks, Style, rendered

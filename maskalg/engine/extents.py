@@ -22,6 +22,7 @@ from ..formula.nodes import Node
 from ..formula.operations import RULES, Interval
 from ..formula.parameters import Slot, plain_number
 from ..formula.printing import formula_text
+from ..formula.separation import positions
 from . import messages
 from .normal_form import Bound, Value
 
@@ -221,7 +222,7 @@ def _table_shape(bound: Bound, slot: Slot) -> tuple[int, ...]:
 
 def is_bounded(index: Node) -> bool:
     """Whether the limits of a table's index are checked: a formula of positions, each read once."""
-    plain = index.op == "index" or _repeats(index) or not index.indices() & {"q_idx", "kv_idx"}
+    plain = index.op == "index" or _repeats(index) or not positions(index)
     return not plain and all(part.op not in ("read", "trunc", "opaque") for part in index.walk())
 
 

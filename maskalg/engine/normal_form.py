@@ -20,6 +20,7 @@ from ..formula.derived import Derived, follow
 from ..formula.expression import Expression
 from ..formula.nodes import Node
 from ..formula.parameters import Parameter, Scalar, Slot, Table
+from ..formula.separation import positions
 from .recent import Recent
 
 Value = int | float | torch.Tensor
@@ -94,7 +95,7 @@ class Structure:
     @cached_property
     def reads_positions(self) -> bool:
         """Whether a table is read at the query or the key index, so element by element."""
-        return any(node.indices() & {"q_idx", "kv_idx"} for node in self.reads)
+        return any(positions(node) for node in self.reads)
 
     @cached_property
     def reads_pairs(self) -> bool:
@@ -105,7 +106,7 @@ class Structure:
     def mask_reads_positions(self) -> bool:
         """Whether the mask reads a table so."""
         nodes_read = [node for node in self.mask.walk() if node.op == "read"]
-        return any(node.indices() & {"q_idx", "kv_idx"} for node in nodes_read)
+        return any(positions(node) for node in nodes_read)
 
     @cached_property
     def mask_rows(self) -> tuple[Slot, ...]:

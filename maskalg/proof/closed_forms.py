@@ -11,8 +11,8 @@ from typing import Final
 
 from ..formula.nodes import Node
 from ..formula.parameters import Slot
+from ..formula.separation import positions
 from .digits.forms import DigitForms
-from .separation import positions
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Final, cast
 
-from ..formula import nodes
-from ..formula.comparisons import has_extremum, split_extremum, split_where
+from ..formula import nodes, separation
 from ..formula.nodes import Node
 from ..formula.parameters import Slot
 from ..formula.printing import formula_text
-from . import separation
+from ..formula.separation import has_extremum, split_extremum, split_where
 from .signs import OverBudget, Signs
 from .symbols import Entry, Symbols, Unsupported, expanded, k, q
 
@@ -220,7 +219,7 @@ class Clauses:
             return special
         if left.kind != "int" or right.kind != "int" or separation.is_set(node):
             return self._other(node, holds, f"{formula_text(node)} does not compare integers")
-        if not (has_extremum(node) or separation.has_where(node)):
+        if not (has_extremum(node) or "where" in node.ops()):
             try:
                 difference = self._symbols.to_sympy(left) - self._symbols.to_sympy(right)
             except Unsupported as reason:

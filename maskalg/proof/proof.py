@@ -13,8 +13,8 @@ from ..engine.recent import Recent
 from ..formula.expression import Expression
 from ..formula.nodes import Node
 from ..formula.printing import Shown, formula_text
+from ..formula.separation import has_mod
 from .closed_forms import ClosedForms, Span, last_rung
-from .separation import has_mod
 
 if TYPE_CHECKING:
     import torch

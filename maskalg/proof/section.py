@@ -13,9 +13,9 @@ from typing import Any, Final
 
 from ..formula import nodes
 from ..formula.nodes import Node
+from ..formula.separation import separated
 from .closed_forms import Relation, Section
 from .literals import Alone, AtLeastZero, Clause, Congruence, Equal, Literal, Opaque, Related
-from .separation import separated
 from .signs import Signs, isolate
 from .symbols import Symbols, k, q
 

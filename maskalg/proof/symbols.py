@@ -32,6 +32,7 @@ from ..formula import nodes
 from ..formula.nodes import Node
 from ..formula.parameters import Slot, common_order
 from ..formula.printing import formula_text
+from ..formula.separation import positions
 
 PARTNER = {
     "first": "last",
@@ -219,7 +220,7 @@ class Symbols:
         if op in ("floordiv", "mod"):
             x, c = self.to_sympy(args[0]), self.divisor(args[1])
             return FloorDiv(x, c) if op == "floordiv" else x - c * FloorDiv(x, c)
-        if op in ("read", "max") and not node.indices() & {"q_idx", "kv_idx"}:
+        if op in ("read", "max") and not positions(node):
             return self._per_row_constant(node) or self._entry(node)
         return self._entry(node)
 
@@ -236,7 +237,7 @@ class Symbols:
 
     def _entry(self, node: Node) -> Any:
         """A part of a formula, of one index at most, as a function nothing is known of."""
-        indices = node.indices() & {"q_idx", "kv_idx"}
+        indices = positions(node)
         if node.kind == "int" and not indices:
             return self._symbol(formula_text(node), node, None)
         if node.kind != "int" or len(indices) != 1:

@@ -17,6 +17,7 @@ from ..formula import nodes
 from ..formula.expression import Expression, both, complement, with_formula
 from ..formula.nodes import Node
 from ..formula.parameters import Slot, Table
+from ..formula.separation import positions
 from ..proof.check.arithmetic import NotNegative
 from ..proof.check.encoding import Encoder
 from ..proof.check.refutation import refuted
@@ -57,7 +58,7 @@ def _period(mask: Node, form: Bound) -> int:
     """A common multiple of the numbers that positions are divided by."""
     period = 1
     for node in mask.walk():
-        if node.op in ("floordiv", "mod") and node.args[0].indices() & {"q_idx", "kv_idx"}:
+        if node.op in ("floordiv", "mod") and positions(node.args[0]):
             divisor = node.args[1]
             if divisor.op == "scalar":
                 period = lcm(period, cast(int, form.values[cast(Slot, divisor.own[0]).index]))

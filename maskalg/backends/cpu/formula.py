@@ -15,9 +15,9 @@ import torch
 
 from ...engine.normal_form import Structure
 from ...formula import nodes
-from ...formula.comparisons import by_distance
 from ...formula.nodes import Node
 from ...formula.parameters import Slot, Table
+from ...formula.separation import by_distance
 
 
 @dataclass(frozen=True)

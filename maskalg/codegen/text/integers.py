@@ -7,18 +7,16 @@ from typing import TYPE_CHECKING, cast
 from ...engine.extents import MOST_OF_ENTRY
 from ...formula import nodes
 from ...formula.comparisons import (
-    POSITIONS,
     arranged,
     entry_of,
     holds_entry,
     is_negative,
     may_stay_as_large,
     outgrows_entries,
-    split_extremum,
     strict,
-    terms_of,
 )
 from ...formula.nodes import Node
+from ...formula.separation import positions, split_extremum, terms_of
 from . import long_integers, reals
 
 if TYPE_CHECKING:
@@ -69,10 +67,10 @@ def _equal_remainders(difference: Node) -> Node | None:
         return None
     x, divisor = inner.args
     terms = terms_of(x)
-    keyed = [term for term in terms if term.indices() & POSITIONS == {"kv_idx"}]
+    keyed = [term for term in terms if positions(term) == {"kv_idx"}]
     rest = [term for term in terms if "kv_idx" not in term.indices()]
     apart = keyed and rest and len(keyed) + len(rest) == len(terms)
-    if not apart or holds_entry(x) or divisor.indices() & POSITIONS:
+    if not apart or holds_entry(x) or positions(divisor):
         return None
     left, right = nodes.add(*rest), nodes.negate(nodes.add(*keyed))
     return Node("eq", "bool", (nodes.mod(left, divisor), nodes.mod(right, divisor)))

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Final, cast
 
 from ...engine.extents import MOST_OF_ENTRY
 from ...formula import nodes
-from ...formula.comparisons import adds_to_entry, arranged, holds_entry, outgrows_entries, terms_of
+from ...formula.comparisons import adds_to_entry, arranged, holds_entry, outgrows_entries
 from ...formula.nodes import Node
 from ...formula.operations import OPERATIONS
+from ...formula.separation import terms_of
 
 if TYPE_CHECKING:
     from .triton import TritonText

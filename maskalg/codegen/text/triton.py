@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, cast
 
 from ...engine.long_integers import as_float32
 from ...formula import nodes
-from ...formula.comparisons import POSITIONS, adds_to_entry, holds_entry
+from ...formula.comparisons import adds_to_entry, holds_entry
 from ...formula.functions import function_of
 from ...formula.nodes import Node
 from ...formula.operations import BITWISE
 from ...formula.parameters import Slot
+from ...formula.separation import positions
 from .. import divisors
 from ..ahead import Ahead
 from ..arguments import Arguments, DivisorArgument, Scalar, ScalarArgument, is_loaded
@@ -226,7 +227,7 @@ def _trunc(text: TritonText, node: Node) -> str:
 
 def _often(node: Node) -> bool:
     """Whether an integer below 2**31 is computed for each query or key."""
-    return node.kind == "int" and bool(node.indices() & POSITIONS) and not holds_entry(node)
+    return node.kind == "int" and bool(positions(node)) and not holds_entry(node)
 
 
 def _never_negative(node: Node) -> bool:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Final, cast
 
 from ...formula import nodes
-from ...formula.comparisons import POSITIONS, split_extremum, split_where, terms_of
 from ...formula.nodes import Node
+from ...formula.separation import POSITIONS, positions, split_extremum, split_where, terms_of
 from ..signs import OverBudget
 from .tree import Coordinate, DigitTree, NotDigits, Path, Side, factors
 
@@ -77,7 +77,7 @@ class DigitClauses:
             return [DigitClause()] if bool(node.data) == holds else []
         if node.op == "not":
             return self.of(node.args[0], not holds)
-        if not node.indices() & POSITIONS:
+        if not positions(node):
             return [DigitClause(conditions=(_signed(node, holds),))]
         by_case = self._by_case(node)
         if by_case is not None:
@@ -141,7 +141,7 @@ class DigitClauses:
             return None if coordinate.paths in self._undivided else [coordinate]
         if node.op == "index" and node.data in POSITIONS:
             return None
-        if node.op in ("floordiv", "mod", "read") and node.indices() & POSITIONS:
+        if node.op in ("floordiv", "mod", "read") and positions(node):
             return None
         found: list[Coordinate] = []
         for arg in node.args:
@@ -262,8 +262,8 @@ def _negated(term: Node) -> Node | None:
 def _parted(total: Node) -> tuple[list[Node], Node]:
     """The terms of a sum that depend on positions, and the sum of the others."""
     terms = terms_of(total)
-    moving = [term for term in terms if term.indices() & POSITIONS]
-    return moving, nodes.add(*[term for term in terms if not term.indices() & POSITIONS])
+    moving = [term for term in terms if positions(term)]
+    return moving, nodes.add(*[term for term in terms if not positions(term)])
 
 
 def _collected(*summands: Node) -> Node:

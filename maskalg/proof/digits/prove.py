@@ -18,10 +18,10 @@ from functools import lru_cache
 from typing import Final, cast
 
 from ...formula import nodes
-from ...formula.comparisons import POSITIONS
 from ...formula.nodes import Node
 from ...formula.parameters import Parameter, Slot
 from ...formula.printing import formula_text
+from ...formula.separation import positions
 from ..closed_forms import Span
 from ..elimination import KeyInterval, Projection
 from ..literals import Clauses
@@ -145,7 +145,7 @@ def _part(mask: Node) -> DigitPart:
 
 
 def _is_condition(node: Node) -> bool:
-    return node.kind == "bool" and node.op != "const" and not node.indices() & POSITIONS
+    return node.kind == "bool" and node.op != "const" and not positions(node)
 
 
 def _under(condition: Node, part: DigitPart) -> DigitPart:

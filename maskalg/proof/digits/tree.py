@@ -8,9 +8,9 @@ from itertools import combinations
 from typing import Literal, cast
 
 from ...formula import nodes
-from ...formula.comparisons import POSITIONS
 from ...formula.nodes import Node
 from ...formula.parameters import Slot
+from ...formula.separation import POSITIONS, positions
 from .forms import Axis, Leaf, Split, Tree
 
 Side = Literal["q_idx", "kv_idx"]
@@ -46,7 +46,7 @@ class DigitTree:
             NotDigits: divisions that do not form one tree.
         """
         for node in formula.walk():
-            if node.op in ("floordiv", "mod") and node.indices() & POSITIONS:
+            if node.op in ("floordiv", "mod") and positions(node):
                 self._path_of(node, learn=True)
         for index in (nodes.Q, nodes.K):
             self.roots.setdefault(cast(Side, index.data), index)
@@ -140,7 +140,7 @@ class DigitTree:
         root = self.roots[side]
         if root.op == "index":
             return nodes.const(0)
-        return nodes.add(*[term for term in root.args if not term.indices() & POSITIONS])
+        return nodes.add(*[term for term in root.args if not positions(term)])
 
     def may_be_negative(self, path: Path) -> bool:
         """Whether a digit can be below zero: only the top one, where an offset moves it."""
@@ -177,7 +177,7 @@ class DigitTree:
                 if self.radices.setdefault(path, radix) != radix:
                     raise NotDigits("a position divided by different numbers")
             return side, (*path, "//" if node.op == "floordiv" else "%")
-        indices = node.indices() & POSITIONS
+        indices = positions(node)
         if len(indices) != 1:
             if learn:
                 raise NotDigits("a division of what is not one position")
@@ -249,7 +249,7 @@ def _is_root(node: Node) -> bool:
         return True
     return (
         node.op == "add"
-        and sum(bool(arg.indices() & POSITIONS) for arg in node.args) == 1
+        and sum(bool(positions(arg)) for arg in node.args) == 1
         and (any(arg in (nodes.Q, nodes.K) for arg in node.args))
     )
 

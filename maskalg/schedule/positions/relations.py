@@ -12,9 +12,9 @@ from torch.nn.functional import pad
 
 from ...engine.evaluate import Environment, evaluate
 from ...formula import nodes
-from ...formula.comparisons import POSITIONS, terms_of
 from ...formula.nodes import Node
 from ...formula.parameters import Slot
+from ...formula.separation import positions, terms_of
 from ...proof.closed_forms import Relation, Section
 from .rests import Maxima, Rest, TilePairs, by_tile, union
 from .sets import At, PositionSet, over_positions, rows_at
@@ -225,4 +225,4 @@ def _takes_every_value(f: Node) -> bool:
     terms = terms_of(f)
     places = [term for term in terms if term in (nodes.Q, nodes.K)]
     rest = [term for term in terms if term not in places]
-    return len(places) == 1 and not any(term.indices() & POSITIONS for term in rest)
+    return len(places) == 1 and not any(positions(term) for term in rest)

@@ -16,8 +16,9 @@ import torch
 from ...engine.evaluate import Environment
 from ...engine.widths import LEAST_64, MOST_64, fits_64
 from ...formula import nodes
-from ...formula.comparisons import is_negative, terms_of
+from ...formula.comparisons import is_negative
 from ...formula.nodes import Node, conjunction
+from ...formula.separation import terms_of
 from ...proof.closed_forms import Section
 from ..intervals.intervals import Rows
 from ..memory import MEMORY

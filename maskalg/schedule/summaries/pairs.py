@@ -17,8 +17,8 @@ from ...engine.evaluate import Environment, evaluate
 from ...formula import nodes
 from ...formula.nodes import BATCH, HEAD, K, Node, Q
 from ...formula.parameters import Slot
+from ...formula.separation import positions
 from ...proof.closed_forms import Relation
-from ...proof.separation import positions
 from ..memory import MEMORY
 from ..positions.relations import categories, table_of
 from ..positions.sets import At, over_positions, rows_at

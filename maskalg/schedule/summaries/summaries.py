@@ -21,7 +21,7 @@ from ...formula import nodes
 from ...formula.comparisons import arranged, is_negative
 from ...formula.nodes import K, Node, substitute
 from ...formula.parameters import Slot
-from ...proof.separation import equal_sides, positions, related
+from ...formula.separation import equal_sides, positions, related
 from ..intervals.intervals import Rows
 from ..intervals.steps import is_sorted
 from ..memory import Memory, constant, numbers_of

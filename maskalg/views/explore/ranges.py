@@ -13,6 +13,7 @@ from typing import Final, cast
 
 from ...formula import nodes
 from ...formula.nodes import Node
+from ...formula.separation import positions
 from .javascript import JavaScript, slot_index
 
 UNKNOWN: Final = "UNKNOWN"
@@ -50,7 +51,7 @@ def entries(node: Node, js: JavaScript) -> str:
 
 
 def _reads_positions(node: Node) -> bool:
-    return bool(node.indices() & {"q_idx", "kv_idx"})
+    return bool(positions(node))
 
 
 def _sum(node: Node, js: JavaScript) -> str:

@@ -16,6 +16,7 @@ from ....formula.functions import function_of
 from ....formula.nodes import Node, in_order
 from ....formula.operations import BITWISE, RULES
 from ....formula.parameters import Slot
+from ....formula.separation import positions
 
 Stage = str
 """The loop a line stands in: "once", for each "lane", each of the "others", or each "pair"."""
@@ -80,12 +81,12 @@ class Cpp:
     def _stage(self, node: Node) -> Stage:
         if "score" in node.ops():
             return "pair"
-        positions = node.indices() & {"q_idx", "kv_idx"}
-        if not positions:
+        read = positions(node)
+        if not read:
             return "once"
-        if positions == {self.lane}:
+        if read == {self.lane}:
             return "lane"
-        return "others" if positions == {self.other} else "pair"
+        return "others" if read == {self.other} else "pair"
 
     def _of_lane(self, node: Node) -> str:
         """A value that changes from lane to lane alone, computed before the loop over others."""

@@ -12,12 +12,12 @@ from numpy.typing import ArrayLike
 
 from .... import errors
 from ....formula import nodes
-from ....formula.comparisons import by_distance
 from ....formula.derived import Derived
 from ....formula.entries import Entries
 from ....formula.nodes import SCORE, K, Node, Q
 from ....formula.parameters import Order, Parameter
 from ....formula.printing import Label
+from ....formula.separation import by_distance
 from ...algebra import Mask
 from ...arguments import at, positions
 from ...by_hand import ENTRIES, IDS, Bools, MaskRow, MaskRows, entry, padded, pairs

@@ -1,15 +1,18 @@
-"""Which indices the parts of a formula read: conditions on one index, and equalities of two parts.
+"""Positions in a formula: which parts read them, and comparisons taken apart by them.
 
-Decided on the formula, before SymPy sees it.
+Conditions on one index or on the distance, equalities of a part of the query and one of the key,
+comparisons over minima, maxima and `where` as comparisons without them.
 """
 
 from __future__ import annotations
 
-from typing import cast
+from collections.abc import Callable
+from typing import Final
 
-from ..formula import nodes
-from ..formula.comparisons import POSITIONS, terms_of
-from ..formula.nodes import Node
+from . import nodes
+from .nodes import Node
+
+POSITIONS: Final = frozenset({"q_idx", "kv_idx"})
 
 
 def positions(node: Node) -> frozenset[str]:
@@ -25,7 +28,7 @@ def index_of(node: Node) -> str | None:
     found = positions(node)
     if len(found) < 2:
         return next(iter(found), "kv_idx")
-    return "distance" if _of_distance(node) else None
+    return "distance" if by_distance(node, apart=True) else None
 
 
 def is_set(node: Node) -> bool:
@@ -39,11 +42,8 @@ def is_set(node: Node) -> bool:
 
 
 def has_mod(node: Node) -> bool:
+    """Whether a remainder reads a position."""
     return any(inner.op == "mod" and positions(inner) for inner in node.walk())
-
-
-def has_where(node: Node) -> bool:
-    return "where" in node.ops()
 
 
 def equal_sides(node: Node) -> tuple[Node, Node] | None:
@@ -151,32 +151,83 @@ def _remainder_sides(remainder: Node, wanted: Node) -> tuple[Node, Node] | None:
     return nodes.mod(parts[0], modulus), nodes.where(possible, other, nodes.const(-1))
 
 
-def _of_distance(node: Node) -> bool:
-    """Whether query and key index occur as q - k only, times any whole number.
+def terms_of(node: Node) -> tuple[Node, ...]:
+    """The terms of a sum; anything else is one term."""
+    return node.args if node.op == "add" else (node,)
+
+
+def split_extremum(difference: Node, *, mixed: bool = False) -> Node | None:
+    """`difference >= 0` without its first outer minimum or maximum, as a formula; None if none.
+
+    With `mixed` those that read one of the positions alone stay.
+    """
+    terms = terms_of(difference)
+    for place, term in enumerate(terms):
+        factor, inner = _scaled(term)
+        least = 2 if mixed else 1
+        if inner.op not in ("min", "max") or len(positions(inner)) < least:
+            continue
+        rest = terms[:place] + terms[place + 1 :]
+        cases = [
+            nodes.ge(nodes.add(*rest, nodes.mul(nodes.const(factor), arg)), nodes.const(0))
+            for arg in inner.args
+        ]
+        either = (inner.op == "max") == (factor > 0)
+        return nodes.disjunction(*cases) if either else nodes.conjunction(*cases)
+    return None
+
+
+def split_where(node: Node) -> Node | None:
+    """A comparison over `where`, or over a nested extremum, by cases; None if there is none."""
+    for inner in node.walk():
+        if inner.op == "where" and positions(inner):
+            condition, then, otherwise = inner.args
+        elif inner.op in ("min", "max") and positions(inner):
+            then, otherwise = inner.args[0], nodes.rebuild(inner, inner.args[1:])
+            order = (then, otherwise) if inner.op == "max" else (otherwise, then)
+            condition = nodes.ge(*order)
+        else:
+            continue
+        yes = nodes.substitute(node, _replacing(inner, then))
+        no = nodes.substitute(node, _replacing(inner, otherwise))
+        return nodes.disjunction(
+            nodes.conjunction(condition, yes),
+            nodes.conjunction(nodes.negation(condition), no),
+        )
+    return None
+
+
+def _replacing(target: Node, replacement: Node) -> Callable[[Node], Node | None]:
+    return lambda node: replacement if node == target else None
+
+
+def _scaled(term: Node) -> tuple[int, Node]:
+    """A term as an integer factor and the rest."""
+    if term.op == "mul" and len(term.args) == 2:
+        for factor, rest in (term.args, term.args[::-1]):
+            if factor.op == "const" and isinstance(factor.data, int):
+                return factor.data, rest
+    return 1, term
+
+
+def has_extremum(node: Node) -> bool:
+    """Whether a minimum or a maximum reads a position."""
+    return any(inner.op in ("min", "max") and positions(inner) for inner in node.walk())
+
+
+def by_distance(node: Node, *, apart: bool = False) -> bool:
+    """Whether the value stays when q and k move together; False where that is not seen.
 
     Sums of real numbers do not count: they are rounded, and not alike for all pairs of a distance.
+    With `apart`, each side of a comparison has to stay by itself.
     """
     if node.op == "index":
         return node.data not in POSITIONS
-    if node.op != "add" or node.kind == "real":
-        return all(_of_distance(arg) for arg in node.args) and not _scaled_index(node)
-    scales = {"q_idx": 0, "kv_idx": 0}
-    rest: list[Node] = []
-    for term in node.args:
-        scaled = _scaled_index(term)
-        if scaled is None:
-            rest.append(term)
-        else:
-            scales[scaled[0]] += scaled[1]
-    return scales["q_idx"] + scales["kv_idx"] == 0 and all(_of_distance(term) for term in rest)
-
-
-def _scaled_index(node: Node) -> tuple[str, int] | None:
-    """A query or key index times a whole number."""
-    if node.op == "index" and node.data in POSITIONS:
-        return str(node.data), 1
-    if node.op == "mul" and len(node.args) == 2:
-        for factor, index in (node.args, node.args[::-1]):
-            if factor.op == "const" and index.op == "index" and index.data in POSITIONS:
-                return str(index.data), cast(int, factor.data)
-    return None
+    if node.op in ("ge", "gt", "eq") and not apart and all(a.kind != "bool" for a in node.args):
+        return by_distance(nodes.subtract(*node.args))
+    if node.op != "add" or node.kind != "int":
+        return all(by_distance(arg, apart=apart) for arg in node.args)
+    scaled = [_scaled(term) for term in node.args]
+    rest = [part for _, part in scaled if part not in (nodes.Q, nodes.K)]
+    moved = sum(factor for factor, part in scaled if part in (nodes.Q, nodes.K))
+    return moved == 0 and all(by_distance(part, apart=apart) for part in rest)
