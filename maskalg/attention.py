@@ -16,7 +16,8 @@ from .engine.float8 import FLOAT8, descales_of
 from .engine.normal_form import bound
 from .engine.pages import Pages
 from .formula.expression import Expression
-from .operators.attend import Wanted, attend_traced, traced
+from .formula.watched import PLAIN
+from .operators.attend import Wanted, attend_traced
 from .operators.inputs import (
     as_autocast_wants,
     check_tables,
@@ -177,6 +178,26 @@ def attention(
         else:
             out, lse = backend_of(chosen).attend(call)
     return (out, cast(torch.Tensor, lse)) if return_lse else out
+
+
+def traced(query: torch.Tensor, backend: str) -> bool:
+    """Whether a tracer or a mode watches, and must see one operator instead of its parts.
+
+    That is torch.compile and torch.export, the transforms of torch.func, dispatch modes (fake
+    tensors, selective checkpointing, counters) and tensors of other classes. Plain calls skip the
+    operator, which costs tens of microseconds. The reference is made of differentiable operations
+    and shows them, except to torch.compile, which does not follow the search for a structure.
+    """
+    if torch.compiler.is_compiling():
+        return True
+    if TRAITS[backend].of_torch:
+        return False
+    # What `watched` asks, written out: every call passes here.
+    return (
+        torch._C._are_functorch_transforms_active()
+        or torch._C._len_torch_dispatch_stack() > 0
+        or type(query) not in PLAIN
+    )
 
 
 def checked_call(

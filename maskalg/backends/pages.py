@@ -68,8 +68,7 @@ def _in_order(call: Call, pages: Pages) -> Call:
     named = (table >= 0).repeat_interleave(size, dim=1) | ~written
     whole = bool(named.all()) and all(bool(_finite(t, written)) for t in (key, value))
     if not whole:
-        columns = (0, extents.kv_len)
-        pairs = kept(own, (0, extents.q_len), columns)
+        pairs = kept(own)
         pairs = pairs.reshape((*[1] * (4 - pairs.dim()), *pairs.shape))
         used = pairs.any(dim=2).any(dim=1)
         used = used.expand(extents.batch, extents.kv_len)

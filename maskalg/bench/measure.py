@@ -18,7 +18,7 @@ from .contenders import contenders, inputs_of
 
 FARTHEST: Final = 0.02
 """Relative distance at which a result counts as another one: some times the error of bfloat16."""
-
+_SLOT_MS: Final = 25
 
 ALONE: AbstractContextManager[Any] = nullcontext()
 """Held while functions take turns: a lock of several processes (`workers.py`)."""
@@ -113,9 +113,7 @@ def kept_pairs(case: Case) -> int:
     return mask_of(case).cost(shape.length, batch=shape.batch, heads=shape.heads).kept
 
 
-def interleaved(
-    functions: dict[str, Callable[[], Any]], rounds: int, slot_ms: float = 25
-) -> dict[str, list[float]]:
+def interleaved(functions: dict[str, Callable[[], Any]], rounds: int) -> dict[str, list[float]]:
     """Milliseconds a call of each function in each round, one function after the other.
 
     Each round has another order, the same in every run, so that none always follows the one that
@@ -132,7 +130,7 @@ def interleaved(
             for name, function in functions.items():
                 for _ in range(3):
                     function()
-                repeats[name] = max(3, int(slot_ms / max(_timed(function, 3), 1e-3)))
+                repeats[name] = max(3, int(_SLOT_MS / max(_timed(function, 3), 1e-3)))
             order = random.Random(0)
             for _ in range(rounds):
                 for name in order.sample(list(functions), len(functions)):

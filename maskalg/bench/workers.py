@@ -43,7 +43,7 @@ def measured(
     """
     work = partial(_row, rounds=rounds, backward=backward, peers=peers)
     if workers == 1:
-        _begin(make)
+        _FOUND.update(make("cuda"))
         yield from map(work, names)
         return
     os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"  # each would start as many as there are cores
@@ -52,11 +52,10 @@ def measured(
         yield from pool.map(work, names)
 
 
-def _begin(make: Make, alone: Any = None) -> None:
+def _begin(make: Make, alone: Any) -> None:
     """Build the cases of this process, which times while it holds `alone`."""
     _FOUND.update(make("cuda"))
-    if alone is not None:
-        measure.ALONE = alone
+    measure.ALONE = alone
 
 
 def _row(name: str, rounds: int, **options: Any) -> Row:

@@ -31,7 +31,7 @@ Known = int | torch.dtype | Interval | None
 Told = Value | Known
 
 
-def outgrows(node: Node, values: tuple[Value, ...], positions: int = MOST_POSITIONS) -> bool:
+def outgrows(node: Node, values: tuple[Value, ...]) -> bool:
     """Whether an integer formula, or what it is directly made of, may leave 64 bits."""
     if node.op in LEAVES and node.op != "const":
         return False
@@ -39,7 +39,7 @@ def outgrows(node: Node, values: tuple[Value, ...], positions: int = MOST_POSITI
         # Sums and the like of 32 bits.
         return False
     parts = (node, *[arg for arg in node.args if arg.kind == "int"])
-    return not all(inside(limits(part, values, positions)) for part in parts)
+    return not all(inside(limits(part, values)) for part in parts)
 
 
 def fits_64(node: Node, values: tuple[Value, ...]) -> bool:
@@ -75,13 +75,13 @@ def bits_of(node: Node, values: tuple[Told, ...], positions: int = MOST_POSITION
     return _measured(node, values, positions)[1]
 
 
-def limbs(node: Node, values: tuple[Value, ...], positions: int = MOST_POSITIONS) -> int:
+def limbs(node: Node, values: tuple[Value, ...]) -> int:
     """How many limbs of `long_integers` an integer formula, and all it is made of, is computed in.
 
     Raises:
         MaskValueError: more than they hold.
     """
-    bits = bits_of(node, values, positions)
+    bits = bits_of(node, values)
     if bits > MOST_BITS:
         raise errors.integer_too_long(formula_text(node), bits, MOST_BITS)
     return limbs_for(bits)

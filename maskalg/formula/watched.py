@@ -1,7 +1,7 @@
 """Whether somebody watches operations on tensors, who must see them and not a kernel of ours.
 
 Torch keeps private the functions that tell of its transforms and dispatch modes. They are asked
-here, and in `operators/attend.py` on the way of every call.
+here, and in `attention.py` on the way of every call.
 """
 
 from __future__ import annotations

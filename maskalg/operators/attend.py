@@ -1,4 +1,4 @@
-"""From `attention` to the operators: when they are used, and with what."""
+"""From `attention` to the operators: what they are given."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import torch
 
 from .. import errors
 from ..backends.call import Result
-from ..backends.choice import TRAITS
 from ..backends.results import with_sink
 from ..engine.float8 import FLOAT8, descales_of
 from ..engine.messages import pages_gradient
@@ -17,33 +16,13 @@ from ..engine.pages import Pages
 from ..formula.derived import follow
 from ..formula.expression import Expression
 from ..formula.parameters import INTEGERS
-from ..formula.watched import PLAIN, transformed
+from ..formula.watched import transformed
 from ..values.weights import Weight
 from . import define as define
 from . import float8 as float8
 from . import pages as operator_of_pages  # noqa: F401
 from . import transforms
 from .inputs import check_tensor, check_weight
-
-
-def traced(query: torch.Tensor, backend: str) -> bool:
-    """Whether a tracer or a mode watches, and must see one operator instead of its parts.
-
-    That is torch.compile and torch.export, the transforms of torch.func, dispatch modes (fake
-    tensors, selective checkpointing, counters) and tensors of other classes. Plain calls skip the
-    operator, which costs tens of microseconds. The reference is made of differentiable operations
-    and shows them, except to torch.compile, which does not follow the search for a structure.
-    """
-    if torch.compiler.is_compiling():
-        return True
-    if TRAITS[backend].of_torch:
-        return False
-    # What `watched` asks, written out: every call passes here.
-    return (
-        torch._C._are_functorch_transforms_active()
-        or torch._C._len_torch_dispatch_stack() > 0
-        or type(query) not in PLAIN
-    )
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from ..engine.evaluate import Environment, device_of, evaluate, grid
 from ..engine.extents import Extents, dependence
 from ..engine.normal_form import Bound
 from ..schedule.rung import rung_of
+from ..schedule.summaries.labels import elements
 from ..schedule.tile_runs import FULL
 from ..schedule.tiling import Tiling
 from .domain import Reach
@@ -108,22 +109,13 @@ def candidates(form: Bound) -> list[int]:
 
 def _kept_in_tiles(form: Bound, places: torch.Tensor, extents: Extents) -> Place | None:
     """The first kept pair of the tiles at `places` `[tiles, 4]`."""
-    device = device_of(form)
-    step = torch.arange(_BLOCK, device=device)
-    for part in places.to(device).split(_TILES_AT_ONCE):
-        # A tile cut by the length repeats its last row or column.
-        q_idx = (part[:, 2, None] * _BLOCK + step).clamp(max=extents.q_len - 1)
-        kv_idx = (part[:, 3, None] * _BLOCK + step).clamp(max=extents.kv_len - 1)
-        indices = {
-            "batch": part[:, 0, None, None],
-            "head": part[:, 1, None, None],
-            "q_idx": q_idx[:, :, None],
-            "kv_idx": kv_idx[:, None, :],
-        }
-        kept = evaluate(form.structure.mask, Environment(indices, form.values))
-        found = kept.expand(len(part), _BLOCK, _BLOCK).nonzero()
+    for part in places.to(device_of(form)).split(_TILES_AT_ONCE):
+        (kept,) = elements(form, part, (_BLOCK, _BLOCK), extents)
+        found = kept.nonzero()
         if len(found):
             tile, row, column = found[0].tolist()
-            batch, head = part[tile, :2].tolist()
-            return Place(batch, head, int(q_idx[tile, row]), int(kv_idx[tile, column]))
+            batch, head, q_tile, kv_tile = part[tile].tolist()
+            # A tile cut by the length repeats its last row or column.
+            q_idx = min(q_tile * _BLOCK + row, extents.q_len - 1)
+            return Place(batch, head, q_idx, min(kv_tile * _BLOCK + column, extents.kv_len - 1))
     return None

@@ -25,10 +25,13 @@ for _warm in (torch.zeros(1), torch.zeros(1, dtype=torch.float64)):
 
 
 def attend(call: Call) -> Result:
-    """Output `[batch, heads, q_len, value_dim]`, and lse `[batch, heads, q_len]` when wanted."""
-    rows, columns = (0, call.extents.q_len), (0, call.extents.kv_len)
+    """Output `[batch, heads, q_len, value_dim]`, and lse `[batch, heads, q_len]` when wanted.
+
+    Computed in float32 (float64 for float64 inputs), differentiable by autograd. A query that
+    keeps no key has output 0, lse -inf and gradients 0.
+    """
     with torch.autocast(call.query.device.type, enabled=False):
-        out, lse = attend_rectangle(without_dropped(call), rows, columns, masked=True)
+        out, lse = _attend(without_dropped(call))
     return out.to(call.query.dtype), lse if call.return_lse else None
 
 
@@ -80,39 +83,19 @@ def explain(call: Call) -> Explained:
     return Explained("dense matrix of scores", bounds="none")
 
 
-def attend_rectangle(
-    call: Call, rows: tuple[int, int], columns: tuple[int, int], *, masked: bool
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Attention of queries `rows` to keys `columns` alone, half-open ranges of positions.
-
-    Computed in float32 (float64 for float64 inputs), differentiable by autograd. A query that
-    keeps no key has output 0, lse -inf and gradients 0.
-
-    Args:
-        masked: evaluate the mask; without it every pair of the rectangle is kept.
-
-    Returns:
-        Output `[batch, heads, rows, value_dim]` and natural-log lse `[batch, heads, rows]`.
-    """
-    dtype = dtype_of(call)
-    query = call.query[:, :, slice(*rows)].to(dtype)
-    key = call.key[:, :, slice(*columns)].to(dtype).repeat_interleave(call.group, dim=1)
-    value = call.value[:, :, slice(*columns)].to(dtype).repeat_interleave(call.group, dim=1)
-    scores = torch.matmul(query, key.transpose(-1, -2)) * call.scale
-    keeps = kept(call, rows, columns) if masked else torch.ones_like(scores, dtype=torch.bool)
-    scores = biased(call, scores, keeps, rows, columns)
+def _attend(call: Call) -> tuple[torch.Tensor, torch.Tensor]:
+    dtype = torch.float64 if call.query.dtype == torch.float64 else torch.float32
+    query = call.query.to(dtype)
+    key, value = (t.to(dtype).repeat_interleave(call.group, dim=1) for t in (call.key, call.value))
+    keeps = kept(call)
+    scores = _biased(call, torch.matmul(query, key.transpose(-1, -2)) * call.scale, keeps)
     if call.weight.formula is not None:
         return _weighted_rows(scores.masked_fill(~keeps, 0.0), value, call.weight.normalised)
-    out, lse = softmax_rows(scores.masked_fill(~keeps, float("-inf")), value)
+    out, lse = _softmax_rows(scores.masked_fill(~keeps, float("-inf")), value)
     return with_sink(out, lse, call.weight.sink), lse
 
 
-def dtype_of(call: Call) -> torch.dtype:
-    """The dtype of the computation: float32, or float64 for float64 inputs."""
-    return torch.float64 if call.query.dtype == torch.float64 else torch.float32
-
-
-def softmax_rows(scores: torch.Tensor, value: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def _softmax_rows(scores: torch.Tensor, value: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Softmax of scores (-inf where dropped) times value, and the lse of each row."""
     if scores.shape[-1] == 0:
         # From the scores, so that it has a gradient: that of no keys.
@@ -138,23 +121,17 @@ def _weighted_rows(
     return torch.matmul(weights / divisor, value), total
 
 
-def kept(call: Call, rows: tuple[int, int], columns: tuple[int, int]) -> torch.Tensor:
-    """The mask over a rectangle, broadcastable to `[batch, heads, rows, columns]`."""
-    return evaluate(call.form.structure.mask, _environment(call, rows, columns, None))
+def kept(call: Call) -> torch.Tensor:
+    """The mask, broadcastable to `[batch, heads, q_len, kv_len]`."""
+    return evaluate(call.form.structure.mask, _environment(call, None))
 
 
-def biased(
-    call: Call,
-    scores: torch.Tensor,
-    keeps: torch.Tensor,
-    rows: tuple[int, int],
-    columns: tuple[int, int],
-) -> torch.Tensor:
-    """The scores of a rectangle after the bias of the expression, with gradients of kept pairs."""
+def _biased(call: Call, scores: torch.Tensor, keeps: torch.Tensor) -> torch.Tensor:
+    """The scores after the bias of the expression, with gradients of kept pairs."""
     structure = call.form.structure
     if structure.bias.op == "score":
         return scores
-    environment = _environment(call, rows, columns, scores)
+    environment = _environment(call, scores)
     learned = [slot.index for slot, table in call.form.tensors() if table.requires_grad]
     bias, readings = differentiated(structure, tuple(learned))
     entries = [evaluate(reading, environment) for reading in readings]
@@ -163,9 +140,8 @@ def biased(
     return result.to(scores.dtype).expand_as(scores)
 
 
-def _environment(
-    call: Call, rows: tuple[int, int], columns: tuple[int, int], scores: torch.Tensor | None
-) -> Environment:
+def _environment(call: Call, scores: torch.Tensor | None) -> Environment:
     extents = call.extents
+    rows, columns = (0, extents.q_len), (0, extents.kv_len)
     indices = grid(extents.batch, extents.heads, rows, columns, call.query.device)
     return Environment(indices, call.form.values, scores)
