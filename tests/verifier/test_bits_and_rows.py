@@ -42,13 +42,22 @@ BITS = [
 ]  # fmt: skip
 
 
+HARMLESS = {
+    "tl.minimum(first + SIDE, rows)",  # a row more is asked about
+    "(SIDE, WORD, SIDE // WORD)), 2)",  # no shape that is stored
+}
+
+
 @pytest.mark.parametrize("old, new", BITS)
 def test_wrong_places_of_bits_are_refused(old, new):
     text = kernel_source("kept_bits")
     assert old in text
     found = list(walk_claims({"kept_bits": text.replace(old, new)}, 500))
     assert len(found) == 4
-    assert any(claim.outcome != "proved" for claim in found)
+    refused = [claim for claim in found if claim.outcome != "proved"]
+    outcome = "not proved" if new in HARMLESS else "wrong"
+    assert refused and {claim.outcome for claim in refused} == {outcome}, refused
+    assert outcome == "not proved" or all(": bits of " in claim.by for claim in refused)
 
 
 @pytest.mark.parametrize("name", ["causal sliding", "strided", "prefix LM per batch"])

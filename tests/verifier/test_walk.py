@@ -11,6 +11,7 @@ from maskalg.verifier.claims import Claim
 from maskalg.verifier.reading.triton import kernel_source
 from maskalg.verifier.walk import claims as walk_of_kernels
 from maskalg.verifier.walk.claims import walk_claims
+from maskalg.verifier.walk.examples.arrays import wrong_bits, wrong_turns
 from maskalg.verifier.walk.examples.hopper import wrong_walk_of_hopper
 from maskalg.verifier.walk.examples.intervals import wrong_walk
 from maskalg.verifier.walk.examples.marks import wrong_marks
@@ -64,6 +65,7 @@ def test_the_walk_is_proved():
     assert wrong_walk() is None
     assert wrong_walk_of_hopper() is None
     assert wrong_marks() is None
+    assert wrong_turns() is wrong_bits() is None
 
 
 @pytest.mark.parametrize("file, old, new", WRONG)
@@ -151,7 +153,8 @@ def test_wrong_visits_are_refused(old, new):
     text = kernel_source("gradient_sums")
     assert old in text
     found, turns = walk_claims({"gradient_sums": text.replace(old, new)}, 500)
-    assert (found.outcome, turns.outcome) == ("not proved", "proved")
+    assert (found.outcome, turns.outcome) == ("wrong", "proved")
+    assert found.by.startswith("run: visits: ") and " to keep " in found.by
 
 
 @pytest.mark.parametrize(
@@ -179,7 +182,8 @@ def test_wrong_turns_are_refused(old, new):
     text = kernel_source("gradient_sums")
     assert old in text
     found, turns = walk_claims({"gradient_sums": text.replace(old, new)}, 500)
-    assert (found.outcome, turns.outcome) == ("proved", "not proved")
+    assert (found.outcome, turns.outcome) == ("proved", "wrong")
+    assert turns.by.startswith("run: turns: ") and " rows of " in turns.by
 
 
 FIRST = "run = first_tile(span, NEXT_RUN, options.BLOCK)\n"

@@ -23,6 +23,7 @@ from ..solve import solver
 from .bits import lemmas_of_bits
 from .blocks import FILE, lemmas_of_blocks
 from .drawn import lemmas_of_drawn_rows, wrong_rows
+from .examples.arrays import wrong_bits, wrong_turns
 from .examples.blocks import wrong_blocks
 from .examples.hopper import wrong_walk_of_hopper
 from .examples.intervals import wrong_walk
@@ -39,7 +40,7 @@ _EVERY: Final = (
     lemmas_of_turns, lemmas_of_blocks,
 )  # fmt: skip
 _EXAMPLES: Final[dict[str, Callable[[Sources | None], str | None]]] = {
-    FILE: wrong_blocks, "kept_bits": lambda sources: None,
+    FILE: wrong_blocks, "kept_bits": wrong_bits, "gradient_sums": wrong_turns,
     "hopper_rows": wrong_rows, "hopper_": wrong_walk_of_hopper,
     **dict.fromkeys([f"runs.{name}" for name in OF_MARKS], wrong_marks), "": wrong_walk,
 }  # fmt: skip

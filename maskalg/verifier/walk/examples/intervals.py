@@ -93,11 +93,14 @@ class Run(NamedTuple):
     masked: bool
 
 
-def functions(name: str, sources: dict[str, str] | None = None) -> dict[str, Any]:
-    """The functions of a file of kernels that can be run as Python."""
+def functions(
+    name: str, sources: dict[str, str] | None = None, known: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """The functions of a file of kernels that can be run as Python; `known` names what they use."""
     text = (sources or {}).get(name) or kernel_source(name)
     names: dict[str, Any] = {
         "triton": SimpleNamespace(jit=_itself), "tl": _LANGUAGE, "NamedTuple": NamedTuple,
+        **(known or {}),
     }  # fmt: skip
     tree = ast.parse(text)
     tree.body = [part for part in tree.body if not isinstance(part, (ast.Import, ast.ImportFrom))]
