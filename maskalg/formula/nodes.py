@@ -276,21 +276,23 @@ def subtract(left: Node, right: Node) -> Node:
 def floordiv(left: Node, right: Node) -> Node:
     if right.op == "const" and right.data == 1:
         return left
-    if _are_written(left, right):
+    if _are_integers(left, right) and cast(int, right.data) >= 1:
         return const(cast(int, left.data) // cast(int, right.data))
     return Node("floordiv", "int", (left, right))
 
 
 def mod(left: Node, right: Node) -> Node:
     """The remainder with the sign of the divisor, as in Python."""
-    if _are_written(left, right):
+    if right.op == "const" and right.data == 1:
+        return _SMALL[0]
+    if _are_integers(left, right) and cast(int, right.data) >= 1:
         return const(cast(int, left.data) % cast(int, right.data))
     return Node("mod", "int", (left, right))
 
 
-def _are_written(left: Node, right: Node) -> bool:
-    """Whether both sides of a division are integers that are written out."""
-    return left.op == right.op == "const" and cast(int, right.data) >= 1
+def _are_integers(left: Node, right: Node) -> bool:
+    """Whether both are integers that are written out; real numbers round as a kernel has them."""
+    return left.op == right.op == "const" and left.kind == right.kind == "int"
 
 
 def divide(left: Node, right: Node) -> Node:
@@ -354,6 +356,8 @@ def opaque(function: object, kind: Kind, *args: Node) -> Node:
 
 
 def ge(left: Node, right: Node) -> Node:
+    if _are_integers(left, right):
+        return const(cast(int, left.data) >= cast(int, right.data))
     return Node("ge", "bool", (left, right))
 
 
@@ -364,6 +368,8 @@ def gt(left: Node, right: Node) -> Node:
 
 
 def eq(left: Node, right: Node) -> Node:
+    if _are_integers(left, right):
+        return const(left.data == right.data)
     return Node("eq", "bool", _ordered([left, right]))
 
 

@@ -126,6 +126,8 @@ _INFIX = {
 def formula_text(node: Node, around: int = _LOOSE) -> str:
     """The formula in Python's notation: `q_idx - kv_idx >= 0`."""
     op, args = node.op, node.args
+    if op == "const" and node.kind == "bool":
+        return "everything" if node.data else "nothing"
     if op in ("index", "const"):
         return str(node.data)
     if op == "score":
