@@ -338,6 +338,11 @@ class _Query:
                 self._laws.append(
                     self._z3.Implies(left >= 0, self._z3.And(joined >= 0, joined <= left))
                 )
+            if op == "bitxor":
+                # 0 turns no bits and -1 all: what the sign of a number is, shifted down.
+                for x, y in ((left, right), (right, left)):
+                    self._laws.append(self._z3.Implies(x == 0, joined == y))
+                    self._laws.append(self._z3.Implies(x == -1, joined == -1 - y))
             found = joined
         return found
 

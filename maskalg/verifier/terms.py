@@ -204,8 +204,13 @@ def _divided(x: Term, c: Term) -> tuple[Term | None, Term]:
     whole: Polynomial = {}
     rest: Polynomial = {}
     by = value_of_number(c) if is_number(c) else None
+    ratios = {c: number(1), number(0): number(0)}
     for atoms, times in polynomial(x).items():
-        if by is not None and by >= 1:
+        if len(atoms) == 1 and atoms[0].op == "choice" and ratios.keys() >= {*atoms[0].args[1:]}:
+            # c where something holds, else nothing.
+            chosen, then, otherwise = atoms[0].args
+            whole[choice(chosen, ratios[then], ratios[otherwise]),] = times
+        elif by is not None and by >= 1:
             more = times // by if not atoms or times > 0 else -(-times // by)
             whole[atoms], rest[atoms] = more, times - more * by
         elif by is None and c.op != "sum" and c in atoms:
@@ -436,7 +441,14 @@ def equal(left: Term, right: Term) -> Term:
 
 
 def divides(c: Term, x: Term) -> Term:
-    """Whether x is a multiple of c >= 1."""
+    """Whether x is a multiple of c >= 1; a remainder by c in it is what it is the remainder of."""
+    x = add(*[
+        multiply(number(times), *[
+            atom.args[0] if atom.op == "remainder" and atom.args[1] is c else atom
+            for atom in atoms
+        ])
+        for atoms, times in polynomial(x).items()
+    ])  # fmt: skip
     if _leads_negative(x):
         x = negate(x)
     whole, rest = _divided(x, c)

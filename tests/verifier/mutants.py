@@ -55,6 +55,8 @@ def masks() -> dict[str, ma.Mask]:
     far = ma.table(torch.tensor([-(2**31), 5, 2**31 - 1], dtype=torch.int32), "far")
     x, y = (ma.table(torch.tensor([2**62, 3, -(2**63)]), name) for name in "xy")
     block = ma.scalar(4, "block", low=1)
+    near, many = torch.tensor([-(2**31), 7]), torch.tensor([5, 3], dtype=torch.int32)
+    off = k + ma.table(near.int(), "near")[ma.batch] - q
     named = ["causal sliding", "sinks and window", "dilated", "strided", "prefix LM per batch"]
     return {
         **{name: CATALOGUE[name].mask for name in named},
@@ -62,6 +64,7 @@ def masks() -> dict[str, ma.Mask]:
         "padding": ma.causal & ma.padding(torch.tensor([3, 5])),
         "entries of 32 bits": (q - far[q]) // block == (k - far[q]) // block,
         "quotients of entries": (q - far[q]) // block >= k - 3,
+        "remainders of entries": off % ma.table(many, "many", low=1)[ma.batch] == 2,
         "entries of 64 bits": x[q] + 3 >= y[k],
         "multiples of the head": q - k <= 1_000_000_000 * ma.head - 5,
     }
