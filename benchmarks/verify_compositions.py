@@ -69,7 +69,7 @@ def main() -> None:
             continue
         times.append(time.perf_counter() - began)
         whole += found.whole
-        rest = [claim for claim in found.claims if claim.outcome != "proved"]
+        rest = [claim for claim in found.claims if not claim.holds]
         if rest:
             print(f"{number}: {str(mask)[:300]}, {times[-1]:.1f} s", flush=True)
         for outcome, kind, text, by in dict.fromkeys(

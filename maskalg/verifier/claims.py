@@ -70,7 +70,7 @@ from .solve import Model, Verdict, aligned, prove, settled
 from .terms import Term
 
 Target = Literal["ptx", "triton", "cpu", "torch", "page"]
-Outcome = Literal["proved", "wrong", "not proved"]
+Outcome = Literal["proved", "wrong", "not proved", "not made"]
 KERNELS: Final[tuple[Target, ...]] = ("ptx", "triton", "cpu")
 _NAMES: Final = {
     "ptx": "inline PTX, NVIDIA", "triton": "Triton, other GPUs", "cpu": "C++, CPUs",
@@ -79,6 +79,10 @@ OUTCOMES: Final[dict[str, Outcome]] = {
     "proved": "proved", "refuted": "wrong", "open": "not proved",
 }  # fmt: skip
 _TOGETHER: Final = ", of the intervals together: they are not those of the closed form"
+_NO_KERNEL: Final = {
+    32: "its integers need 64 bits in every call",
+    64: "calls that need 64 bits are refused: integers may be larger than kernels compute",
+}
 _ROWS: Final = {"kv_idx": "a row of keys at a time", "q_idx": "a row of queries at a time"}
 
 
@@ -89,8 +93,9 @@ class Claim:
     Attributes:
         kind: "element", "bounds", "bias", "derivative", "walk", "runs" of one call, or "function".
         text: what runs where, and what is claimed.
-        outcome: "proved"; "wrong", with numbers at which it is; or "not proved".
-        by: by what means, or why not.
+        outcome: "proved"; "wrong", with numbers at which it is; "not proved"; or "not made", where
+            there is no such text or table, so nothing of it runs.
+        by: by what means; why not; or why there is none.
         seconds: that this took.
         model: numbers and entries at which a wrong claim is wrong.
         moving: the index that the loop of the hook runs over.
@@ -104,6 +109,11 @@ class Claim:
     model: Model | None = None
     moving: str = "kv_idx"
 
+    @property
+    def holds(self) -> bool:
+        """Whether it is proved, or there is nothing that could be wrong."""
+        return self.outcome in ("proved", "not made")
+
 
 @dataclass(frozen=True)
 class Subject:
@@ -112,7 +122,7 @@ class Subject:
     Attributes:
         structure: of the expression.
         dtypes: of its tables, by slot.
-        limbs: of `Style`, by the bits of indices; kernels of other bits are refused.
+        limbs: of `Style`, by the bits of indices; calls that need other bits are refused.
         library: other texts of files of the kernels, by name, for tests of the verifier.
         rendered: changes the text of hooks before it is read, for tests of the verifier.
         passed: changes what hooks are passed, likewise.
@@ -173,6 +183,8 @@ def claims(
             kernel = subject.kernel(bits)
             if kernel is not None:
                 yield from _of_gpu(subject, target, kernel, milliseconds)
+            else:
+                yield not_made("element", f"{_NAMES[target]}, {bits} bits", _NO_KERNEL[bits])
 
 
 # --- GPUs ----------------------------------------------------------------------------------------
@@ -593,11 +605,12 @@ def _interval(
 def _of_cpu(subject: Subject, milliseconds: int) -> Iterator[Claim]:
     structure, where = subject.structure, _NAMES["cpu"]
     meaning = Meaning(subject.dtypes)
-    if not all(d.is_floating_point or d in native.ENTRY_TYPES for d in subject.dtypes.values()):
-        return
-    hooks = native.hooks_of(structure, tuple([subject.dtypes[s.index] for s in structure.tables]))
+    of_tables = tuple([subject.dtypes[slot.index] for slot in structure.tables])
+    written = all(d.is_floating_point or d in native.ENTRY_TYPES for d in of_tables)
+    hooks = native.hooks_of(structure, of_tables) if written else None
     if hooks is None:
-        return  # torch's own operations evaluate the formula
+        yield not_made("element", where, "torch's own operations compute the formula")
+        return
     try:
         read = CppHooks(
             subject.rendered(hooks.source), _passed(structure, meaning), _entry_types(subject)
@@ -702,6 +715,11 @@ def _entry_types(subject: Subject) -> dict[str, str]:
         own = [cast(Slot, slot) for slot in step.own]
         found[step_table(str(step.data), *own).name] = "int32_t"
     return found
+
+
+def not_made(kind: str, text: str, why: object) -> Claim:
+    """The claim about a text or a table that there is none of."""
+    return Claim(kind, text, "not made", str(why).rstrip("."), 0.0)
 
 
 def unread(kind: str, text: str, problem: Exception, moving: str = "kv_idx") -> Claim:

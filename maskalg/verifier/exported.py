@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from inspect import getclosurevars
 from typing import Final
 
@@ -27,7 +26,7 @@ from ..values.algebra import Mask, Score
 from ..views.explore.javascript import JavaScript
 from ..views.explore.payload import shown_bias
 from . import terms
-from .claims import OUTCOMES, Claim, Outcome, unread
+from .claims import OUTCOMES, Claim, Outcome, not_made, unread
 from .given import BATCHES, HEADS, Kernel, between, given, pair, size_of
 from .meaning import BATCH, HEAD, Q_LEN, SCORE, K, Meaning, NotDefined, Q, rounded
 from .meaning import place as place_of
@@ -138,7 +137,8 @@ def claims_of_page(
         except NotDefined as problem:
             yield unread("function", text, problem)
             continue
-        except MaskValueError:  # no page is made of it
+        except MaskValueError as problem:
+            yield not_made("function", text, problem)
             continue
         seconds = time.perf_counter() - started
         yield Claim("function", text, OUTCOMES[verdict.outcome], verdict.by, seconds, verdict.model)
@@ -158,17 +158,20 @@ def claims_of_intervals(mask: Mask, length: int | None, milliseconds: int) -> It
     kept = mask.to_dense(*call[:2], batch=extents.batch, heads=extents.heads)
     grid = torch.meshgrid(*map(torch.arange, (*call[2:], *call[:2])), indexing="ij")
     read_back = dict(tables_of_call(mask, extents, kept))
-    with suppress(MaskValueError):  # more intervals than such functions have
-        intervals = key_intervals(mask, Lengths(*call), 8)
+    text = "FlexAttention's mask_mod of intervals"
+    try:
+        intervals = key_intervals(mask, Lengths(*call), None)
         function = interval_function(intervals)
-        text = "FlexAttention's mask_mod of intervals"
         yield of_intervals(form.structure, intervals, function, text, milliseconds)
         read_back[text] = lambda: function(*grid)
+    except MaskValueError as problem:
+        yield not_made("function", text, problem)
     for name, read in read_back.items():
         started = time.perf_counter()
         try:
             found = read()
-        except MaskValueError:  # a mask that the format does not hold
+        except MaskValueError as problem:
+            yield not_made("function", f"{name}, {where}", problem)
             continue
         wrong = (found != kept).nonzero()
         outcome: Outcome = "wrong" if len(wrong) else "proved"

@@ -27,6 +27,13 @@ def other_kind(name: str, dtype: object, such_as: object) -> MaskValueError:
     )
 
 
+def not_a_prompt(q_len: int, kv_len: int) -> MaskValueError:
+    return MaskValueError(
+        f"vLLM takes masks of prompts, of as many queries as keys, and this call has {q_len} and "
+        f"{kv_len}."
+    )
+
+
 def not_a_length(length: object, most: int) -> MaskValueError:
     return MaskValueError(
         f"length {length!r} of a call that is computed pair by pair must be 1 to {most}. For all "

@@ -71,8 +71,8 @@ class Verification:
 
     @property
     def whole(self) -> bool:
-        """Whether every claim is proved."""
-        return all(claim.outcome == "proved" for claim in self.claims)
+        """Whether every claim is proved about what is made of the expression."""
+        return all(claim.holds for claim in self.claims)
 
     @property
     def wrong(self) -> tuple[Claim, ...]:
@@ -86,9 +86,13 @@ class Verification:
             lines.append(f"{'':11} {'':10} {claim.by}, {claim.seconds:.2f} s")
             if claim.model is not None:
                 lines += [f"{'':22} {line}" for line in counterexample(claim.model)]
-        proved = sum(claim.outcome == "proved" for claim in self.claims)
+        proved, absent = (
+            sum(claim.outcome == outcome for claim in self.claims)
+            for outcome in ("proved", "not made")
+        )
         seconds = sum(claim.seconds for claim in self.claims)
-        lines.append(f"proved      {proved} of {len(self.claims)} claims in {seconds:.1f} s")
+        told = f"proved      {proved} of {len(self.claims) - absent} claims in {seconds:.1f} s"
+        lines.append(f"{told}; {absent} not made" if absent else told)
         lines += [f"{'trusted' if not i else '':<11} {text}" for i, text in enumerate(self.trusted)]
         return "\n".join(lines)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from typing import Literal
 
 import torch
 
@@ -17,9 +18,11 @@ from ..export import to_attention_slices, to_flashmask
 from ..export.cudnn import to_cudnn
 from ..questions.rows import key_intervals
 from ..values.algebra import Mask
+from . import messages
 
 BLOCK = 32
 _SMALL = (16, 8)
+"""Of FlashInfer's blocks at most: those of keys divide the keys."""
 
 Read = Callable[[], torch.Tensor]
 
@@ -33,6 +36,7 @@ def tables_of_call(mask: Mask, call: Extents, kept: torch.Tensor) -> Iterator[tu
     """
     q_len, kv_len, batch, heads = call.q_len, call.kv_len, call.batch, call.heads
     every = Lengths(q_len, kv_len, batch, heads)
+    small = _SMALL[0], max(n for n in range(1, _SMALL[1] + 1) if kv_len % n == 0)
 
     def by_lists(title: str, turned: bool) -> torch.Tensor:
         blocks = mask.blocks(q_len, kv_len, block=BLOCK, batch=batch, heads=heads)
@@ -62,7 +66,11 @@ def tables_of_call(mask: Mask, call: Extents, kept: torch.Tensor) -> Iterator[tu
     )
     yield (
         "FlashInfer's blocks",
-        lambda: mask.to_flashinfer(q_len, kv_len, block=_SMALL).to_dense(),  # type: ignore[call-arg]
+        lambda: (
+            mask.blocks(q_len, kv_len, block=small, batch=batch, heads=heads)
+            .to_flashinfer()
+            .to_dense()
+        ),
     )
     yield (
         "FlashInfer's blocks of any size",
@@ -74,9 +82,14 @@ def tables_of_call(mask: Mask, call: Extents, kept: torch.Tensor) -> Iterator[tu
             q_len, kv_len
         ),
     )
-    if q_len == kv_len:
-        yield "vLLM's function with its hint", lambda: mask.to_vllm(q_len).to_dense()
-        yield "vLLM's ranges", lambda: mask.to_vllm(q_len, form="ranges", batch=batch).to_dense()
+
+    def for_vllm(form: Literal["function", "ranges"]) -> torch.Tensor:
+        if q_len != kv_len:
+            raise messages.not_a_prompt(q_len, kv_len)
+        return mask.to_vllm(q_len, form=form, batch=batch).to_dense()
+
+    yield "vLLM's function with its hint", partial(for_vllm, "function")
+    yield "vLLM's ranges", partial(for_vllm, "ranges")
 
 
 def _by_lists(lists: Sequence[torch.Tensor | None], kept: torch.Tensor) -> torch.Tensor:

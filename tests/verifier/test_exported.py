@@ -103,27 +103,46 @@ def test_tables_of_intervals_that_are_wrong_are_told(name, monkeypatch):
     assert outcomes["cuDNN's ends of rows"] == "wrong"
 
 
+EVERY = [
+    "FlexAttention's score_mod",
+    "FlexAttention's mask_mod",
+    "FlexAttention's mask_mod of intervals",
+    "FlexAttention's blocks of keys of each row",
+    "FlexAttention's blocks of queries of each column",
+    "FlashAttention-4's blocks of keys of each row",
+    "FlashAttention-4's blocks of queries of each column",
+    "slices",
+    "FlashMask's ranges of queries",
+    "cuDNN's ends of rows",
+    "FlashInfer's blocks",
+    "FlashInfer's blocks of any size",
+    "FlashInfer's bits",
+    "vLLM's function with its hint",
+    "vLLM's ranges",
+]
+
+
 def test_what_other_libraries_are_given_is_proved():
     ids = torch.arange(40) // 9
     found = ma.verify((ma.causal & ma.document(ids)) + ma.alibi(torch.rand(2)), targets=["torch"])
     assert found.whole, str(found)
     texts = [claim.text.partition(",")[0] for claim in found.claims]
-    assert list(dict.fromkeys(texts)) == [
-        "FlexAttention's score_mod",
-        "FlexAttention's mask_mod",
-        "FlexAttention's mask_mod of intervals",
-        "FlexAttention's blocks of keys of each row",
-        "FlexAttention's blocks of queries of each column",
-        "FlashAttention-4's blocks of keys of each row",
-        "FlashAttention-4's blocks of queries of each column",
-        "slices",
-        "FlashMask's ranges of queries",
-        "cuDNN's ends of rows",
-        "FlashInfer's blocks",
-        "FlashInfer's blocks of any size",
-        "FlashInfer's bits",
-        "vLLM's function with its hint",
-    ]
+    assert list(dict.fromkeys(texts)) == EVERY
+
+
+@pytest.mark.parametrize("length", [70, 71])
+@pytest.mark.parametrize("name", ["causal sliding", "strided"])
+def test_what_is_not_made_is_told(name, length):
+    """Every format has a claim, of any length; a refusal is one, with its reason."""
+    found = ma.verify(CATALOGUE[name].mask, targets=["torch"], length=length)
+    of = {claim.text.partition(",")[0]: claim for claim in found.claims}
+    assert list(of) == EVERY[1:] and found.whole
+    absent = {text: claim.by for text, claim in of.items() if claim.outcome == "not made"}
+    assert {claim.outcome for claim in of.values()} == {"proved", "not made"}
+    assert absent["vLLM's ranges"].startswith('to_vllm(form="ranges"): the keys of query')
+    assert of["FlashInfer's blocks"].outcome == "proved"
+    assert f"{len(found.claims) - len(absent)} claims in" in str(found)
+    assert f"s; {len(absent)} not made" in str(found)
 
 
 def wrong_lists(rows, name, change):
@@ -150,7 +169,7 @@ def test_wrong_lists_of_blocks_are_refuted(name, change, turned, monkeypatch):
 
     monkeypatch.setattr(BlockMap, "to_fa4", wrong)
     found = exported.claims_of_intervals(ma.sliding(100), 300, 3000)
-    refuted = [claim.text.partition(",")[0] for claim in found if claim.outcome != "proved"]
+    refuted = [claim.text.partition(",")[0] for claim in found if not claim.holds]
     title = "queries of each column" if turned else "keys of each row"
     assert refuted == [f"FlashAttention-4's blocks of {title}"]
 
@@ -170,7 +189,7 @@ def test_wrong_slices_and_ranges_are_refuted(writer, change, monkeypatch):
     monkeypatch.setattr(tables_of_calls, writer, lambda *args, **of: change(*right(*args, **of)))
     for mask in (ma.causal & ma.document(torch.arange(60) // 9), ma.sliding(7)):
         found = exported.claims_of_intervals(mask, 50, 3000)
-        refuted = [claim.text for claim in found if claim.outcome != "proved"]
+        refuted = [claim.text for claim in found if not claim.holds]
         assert len(refuted) == 1, refuted
 
 
