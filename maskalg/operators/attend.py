@@ -18,9 +18,6 @@ from ..formula.expression import Expression
 from ..formula.parameters import INTEGERS
 from ..formula.watched import transformed
 from ..values.weights import Weight
-from . import define as define
-from . import float8 as float8
-from . import pages as operator_of_pages  # noqa: F401
 from . import transforms
 from .inputs import check_tensor, check_weight
 

@@ -1,7 +1,9 @@
 """The operators `maskalg::attention_forward` and `maskalg::attention_backward`.
 
-What they are passed is plain: tensors, numbers, and the structure of the expression as text (its
-key). Numbers of the expression are arguments, so a graph serves every window and every length.
+Without gradients are `maskalg::attention_float8`, of float8 inputs, and `maskalg::attention_pages`,
+of keys and values in pages. What they are passed is plain: tensors, numbers, and the structure of
+the expression as text (its key). Numbers of the expression are arguments, so a graph serves every
+window and every length.
 """
 
 from __future__ import annotations
@@ -16,8 +18,10 @@ import torch
 from .. import errors
 from ..backends.call import Call, scale_of
 from ..backends.choice import backend_of
-from ..backends.results import empty_gradients, empty_result
-from ..engine.float8 import Descales
+from ..backends.float8 import attend_float8
+from ..backends.pages import attend_pages
+from ..backends.results import empty_gradients, empty_result, in_order_of
+from ..engine.float8 import Descales, descales_of
 from ..engine.keys import structure_of
 from ..engine.normal_form import Bound, Structure, Value
 from ..engine.pages import Pages
@@ -26,6 +30,7 @@ from . import messages
 from .inputs import check_tables, extents_of
 
 Tensors = Sequence[torch.Tensor]
+Results = tuple[torch.Tensor, torch.Tensor]
 
 # Which formula it is stands in the structure; how its weights are used, here.
 _WEIGHTS: Final = {
@@ -35,13 +40,19 @@ _WEIGHTS: Final = {
 }
 
 FORWARD: Final = "maskalg::attention_forward"
+FLOAT8_FORWARD: Final = "maskalg::attention_float8"
+PAGES_FORWARD: Final = "maskalg::attention_pages"
 BACKWARD: Final = "maskalg::attention_backward"
 
-torch.library.define(
-    FORWARD,
-    "(Tensor query, Tensor key, Tensor value, Tensor[] tables, str structure, SymInt[] integers, "
-    "float[] reals, float? scale, str weights, bool lse_wanted, str backend) -> (Tensor, Tensor)",
+_OPERANDS: Final = (
+    "Tensor query, Tensor key, Tensor value, Tensor[] tables, str structure, SymInt[] integers, "
+    "float[] reals, float? scale, str weights, bool lse_wanted, str backend) -> (Tensor, Tensor)"
 )
+_PAGES: Final = "Tensor[] pages, int? most_queries, Tensor[] descale"
+
+torch.library.define(FORWARD, f"({_OPERANDS}")
+torch.library.define(FLOAT8_FORWARD, f"(Tensor[] descale, {_OPERANDS}")
+torch.library.define(PAGES_FORWARD, f"({_PAGES}, {_OPERANDS}")
 torch.library.define(
     BACKWARD,
     "(Tensor query, Tensor key, Tensor value, Tensor[] tables, Tensor out, Tensor lse, "
@@ -84,24 +95,76 @@ class Operands(NamedTuple):
         )  # fmt: skip
 
 
-def _forward(*operands: Any) -> tuple[torch.Tensor, torch.Tensor]:
+def _results(found: Operands, out: torch.Tensor, lse: torch.Tensor | None) -> Results:
+    """Output, and lse, which has no elements where there is none."""
+    return out, found.query.new_empty(0, dtype=torch.float32) if lse is None else lse
+
+
+def _empty_results(found: Operands, call: Call) -> Results:
+    query = found.query
+    dtype = torch.float64 if query.dtype == torch.float64 else torch.float32
+    lse = query.new_empty(query.shape[:3], dtype=dtype) if found.lse_wanted else None
+    return _results(found, empty_result(query, found.value.shape[-1], call.out_dtype), lse)
+
+
+def _forward(*operands: Any) -> Results:
     """Output, and lse, which has no elements unless it is wanted; no sink takes part.
 
     For weights that have a formula, the sum of weights stands for the lse.
     """
     found = Operands(*operands)
-    out, lse = backend_of(found.backend).compute(found.call(), found.lse_wanted)
-    return out, found.query.new_empty(0) if lse is None else lse
+    return _results(found, *backend_of(found.backend).compute(found.call(), found.lse_wanted))
 
 
-def _forward_fake(*operands: Any) -> tuple[torch.Tensor, torch.Tensor]:
+def _forward_fake(*operands: Any) -> Results:
     found = Operands(*operands)
-    found.call()
-    query = found.query
-    dtype = torch.float64 if query.dtype == torch.float64 else torch.float32
-    out = empty_result(query, found.value.shape[-1])
-    lse_wanted, shape = found.lse_wanted, query.shape[:3]
-    return out, query.new_empty(shape, dtype=dtype) if lse_wanted else query.new_empty(0)
+    return _empty_results(found, found.call())
+
+
+def _float8_call(descale: Tensors, found: Operands) -> Call:
+    descales = descales_of(descale, *found.inputs) if descale else None
+    return found.call(lse_wanted=found.lse_wanted, descales=descales)
+
+
+def _float8(descale: Tensors, *operands: Any) -> Results:
+    """As `_forward`; `descale` has three tensors, or none."""
+    found = Operands(*operands)
+    out, lse = attend_float8(_float8_call(descale, found), found.backend)
+    return _results(found, in_order_of(found.query, out), lse)
+
+
+def _float8_fake(descale: Tensors, *operands: Any) -> Results:
+    found = Operands(*operands)
+    return _empty_results(found, _float8_call(descale, found))
+
+
+def _pages_call(
+    pages: Tensors, most_queries: int | None, descale: Tensors, found: Operands
+) -> Call:
+    query, key, value = found.inputs
+    starts = pages[2] if len(pages) > 2 else None
+    where = Pages(pages[0], pages[1], starts, most_queries)
+    # Factors have a batch entry for each request, and heads as the pages have them.
+    heads = (query, key.transpose(1, 2), value.transpose(1, 2))
+    descales = descales_of(descale, *where.alike(*heads)) if descale else None
+    return found.call(lse_wanted=found.lse_wanted, descales=descales, pages=where)
+
+
+def _pages(pages: Tensors, most_queries: int | None, descale: Tensors, *operands: Any) -> Results:
+    """As `_float8`; `pages` are table, lengths and, of packed queries, where requests begin.
+
+    A structure drops what requests have not.
+    """
+    found = Operands(*operands)
+    out, lse = attend_pages(_pages_call(pages, most_queries, descale, found), found.backend)
+    return _results(found, in_order_of(found.query, out), lse)
+
+
+def _pages_fake(
+    pages: Tensors, most_queries: int | None, descale: Tensors, *operands: Any
+) -> Results:
+    found = Operands(*operands)
+    return _empty_results(found, _pages_call(pages, most_queries, descale, found))
 
 
 def _backward(
@@ -245,9 +308,13 @@ def _autograd() -> Iterator[None]:
         yield
 
 
-torch.library.impl(FORWARD, "CompositeExplicitAutograd", _forward)
-torch.library.impl(BACKWARD, "CompositeExplicitAutograd", _backward)
-torch.library.register_fake(FORWARD, _forward_fake)
-torch.library.register_fake(BACKWARD, _backward_fake)
+for _name, _real, _fake in (
+    (FORWARD, _forward, _forward_fake),
+    (FLOAT8_FORWARD, _float8, _float8_fake),
+    (PAGES_FORWARD, _pages, _pages_fake),
+    (BACKWARD, _backward, _backward_fake),
+):
+    torch.library.impl(_name, "CompositeExplicitAutograd", _real)
+    torch.library.register_fake(_name, _fake)
 torch.library.register_autograd(FORWARD, _gradients, setup_context=remember)
 torch.library.register_autograd(BACKWARD, _refuse)

@@ -16,8 +16,7 @@ import torch
 from .. import errors
 from ..engine.keys import structure_of
 from . import messages
-from .define import BACKWARD, FORWARD, gradients_of, remember
-from .float8 import FLOAT8_FORWARD
+from .define import BACKWARD, FLOAT8_FORWARD, FORWARD, gradients_of, remember
 
 
 def forward(*args: Any) -> tuple[torch.Tensor, torch.Tensor]:
