@@ -1,0 +1,106 @@
+"""Random compositions under context parallelism: all ranks, as threads, against one process."""
+
+import threading
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import maskalg as ma
+from maskalg import parallel
+from maskalg.parallel import attend
+from maskalg.parallel.steps import steps_of
+from maskalg.testing.case import BATCH, HEADS
+from maskalg.testing.strategies import masks
+
+LONGEST = 48
+
+
+class Group:
+    """Ranks that exchange rows in memory; `self.of` tells a thread which it is."""
+
+    def __init__(self):
+        self.of = threading.local()
+
+    def exchange(self, rows, to, back, group):
+        ranks, rank, number = self.of.ranks, self.of.rank, self.of.exchanges
+        self.of.exchanges += 1
+        self.sent[number, rank] = rows.split(to)
+
+        def wait():
+            self.all_sent.wait()
+            return torch.cat([self.sent[number, other][rank] for other in range(ranks)])
+
+        return wait
+
+    def results(self, ranks, compute):
+        """What `compute(rank)` returns on each rank."""
+        self.sent, self.all_sent = {}, threading.Barrier(ranks, timeout=60)
+        found = {}
+
+        def start(rank):
+            self.of.ranks, self.of.rank, self.of.exchanges = ranks, rank, 0
+            try:
+                found[rank] = compute(rank)
+            except BaseException:
+                self.all_sent.abort()
+                raise
+
+        threads = [threading.Thread(target=start, args=(rank,)) for rank in range(ranks)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return [found[rank] for rank in range(ranks)]
+
+
+@pytest.fixture
+def group(monkeypatch):
+    made = Group()
+    monkeypatch.setattr(attend, "_exchange", made.exchange)
+    return made
+
+
+def computed(tensors, change, function):
+    leaves = [x.detach().requires_grad_() for x in tensors]
+    out, lse = function(*leaves)
+    gradients = torch.autograd.grad(out, leaves, change, materialize_grads=True)
+    return out.detach(), lse.detach(), *gradients
+
+
+@settings(
+    max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    case=masks(),
+    length=st.integers(1, LONGEST),
+    ranks=st.integers(1, 5),
+    chunk=st.sampled_from([1, 3, 8, 16]),
+    method=st.sampled_from(["gather", "ring"]),
+    dtype=st.sampled_from([torch.float32, torch.bfloat16]),
+)
+def test_every_rank_has_the_tokens_of_one_process(group, case, length, ranks, chunk, method, dtype):
+    mask = case.mask
+    ranks = min(ranks, -(-length // chunk))
+    plan = parallel.plan(mask, length, ranks, chunk=chunk, batch=BATCH, heads=HEADS)
+    torch.manual_seed(0)
+    shapes = [(HEADS, 8), (1, 8), (1, 6), (HEADS, 6)]
+    q, k, v, change = [torch.randn(BATCH, h, length, d).to(dtype) for h, d in shapes]
+    options = attend._Options(None, "cpu")
+
+    def of_rank(rank):
+        steps = steps_of(plan, 0, rank, method, q.device)
+        run = attend._Run(steps, None, mask, (), options, keeps=method == "gather")
+        own = [x[:, :, plan.tokens(rank)] for x in (q, k, v, change)]
+        return computed(own[:3], own[3], lambda *inputs: attend._Attention.apply(run, *inputs))
+
+    def alone(*inputs):
+        return ma.attention(*inputs, mask, return_lse=True, backend="reference")
+
+    exact = computed([x.double() for x in (q, k, v)], change.double(), alone)
+    tolerance = 3e-5 if dtype == torch.float32 else 5e-2
+    for rank, found in enumerate(group.results(ranks, of_rank)):
+        for got, whole in zip(found, exact, strict=True):
+            wanted = whole[:, :, plan.tokens(rank)].to(got.dtype)
+            torch.testing.assert_close(got, wanted, atol=tolerance, rtol=tolerance)
