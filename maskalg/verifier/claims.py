@@ -146,6 +146,14 @@ class Subject:
         limbs = self.limbs[bits]
         return Style(wide=bits == 64, limbs=limbs, ptx=ptx, long=self.long, far=True)
 
+    @property
+    def cpp(self) -> native.Hooks | None:
+        """The hooks of CPUs; None where torch's own operations compute the formula."""
+        dtypes = tuple([self.dtypes[slot.index] for slot in self.structure.tables])
+        if not all(d.is_floating_point or d in native.ENTRY_TYPES for d in dtypes):
+            return None
+        return native.hooks_of(self.structure, dtypes)
+
     def kernel(self, bits: int) -> Kernel | None:
         """The kernels whose indices have so many bits, if any call has one."""
         if bits not in self.limbs:
@@ -179,10 +187,12 @@ def claims(
         if target == "cpu":
             yield from _of_cpu(subject, milliseconds)
             continue
+        # Bounds are one text for all GPUs.
+        bounded = target == "ptx" or "ptx" not in targets
         for bits in widths:
             kernel = subject.kernel(bits)
             if kernel is not None:
-                yield from _of_gpu(subject, target, kernel, milliseconds)
+                yield from _of_gpu(subject, target, kernel, bounded, milliseconds)
             else:
                 yield not_made("element", f"{_NAMES[target]}, {bits} bits", _NO_KERNEL[bits])
 
@@ -190,10 +200,12 @@ def claims(
 # --- GPUs ----------------------------------------------------------------------------------------
 
 
-def _of_gpu(subject: Subject, target: Target, kernel: Kernel, milliseconds: int) -> Iterator[Claim]:
+def _of_gpu(
+    subject: Subject, target: Target, kernel: Kernel, bounded: bool, milliseconds: int
+) -> Iterator[Claim]:
     proved: _Proved = {}
     sources: set[str] = set()
-    bounds: list[Any] = []
+    bounds: list[Any] | None = [] if bounded else None
     for variant in _variants(subject, target, kernel):
         if subject.variant not in (None, variant.name):
             continue
@@ -305,10 +317,11 @@ def _of_hooks(
     variant: _Variant,
     names: tuple[str, Target],
     proved: _Proved,
-    bounds: list[Any],
+    bounds: list[Any] | None,
     milliseconds: int,
 ) -> Iterator[Claim]:
-    """Claims about hooks of a variant; `proved` and `bounds` are of those before it."""
+    """Claims about hooks of a variant; `proved` and `bounds` are of those before it, None for no
+    claim about bounds."""
     structure, (where, target), kernel = subject.structure, names, variant.kernel
     meaning = Meaning(subject.dtypes)
     try:
@@ -339,7 +352,7 @@ def _of_hooks(
         yield from _bias(
             structure, meaning, known, (of_bias, scale), (text, moving), milliseconds, before
         )
-    if target == "triton":  # the same text as for NVIDIA
+    if bounds is None:
         return
     other = transposed(structure)
     of_keys = Structure(other.key, other.mask_key, other.mask, PLAIN_SCORE, other.slots)
@@ -348,7 +361,7 @@ def _of_hooks(
         ("next_run_of_keys", of_keys, "q_idx", "keys"),
         ("next_run_either_way_of_keys", of_keys, "q_idx", "keys, either way"),
     ):
-        text = f"{where.replace(_NAMES['ptx'], 'GPUs')}, {name}"
+        text = f"{where.replace(_NAMES[target], 'GPUs')}, {name}"
         try:
             found = read.bounds(name)
             asked = read.asked_for(found, cast(Of, rows))
@@ -605,9 +618,7 @@ def _interval(
 def _of_cpu(subject: Subject, milliseconds: int) -> Iterator[Claim]:
     structure, where = subject.structure, _NAMES["cpu"]
     meaning = Meaning(subject.dtypes)
-    of_tables = tuple([subject.dtypes[slot.index] for slot in structure.tables])
-    written = all(d.is_floating_point or d in native.ENTRY_TYPES for d in of_tables)
-    hooks = native.hooks_of(structure, of_tables) if written else None
+    hooks = subject.cpp
     if hooks is None:
         yield not_made("element", where, "torch's own operations compute the formula")
         return

@@ -31,7 +31,8 @@ TRUSTED: Final = (
     "the page and row of each key, and the request of each row of tiles (`kernels/requests.py`, "
     "`hopper_pages.py`), and that values in pages which no row keeps are zero or finite",
     "the lines of the C++ loop that call the functions of intervals",
-    "labels of tiles that kernels look up are checked for one call: others are those of the host",
+    "labels of tiles that kernels look up, and runs of keys on CPUs, are checked for one call: in "
+    "others they are those of the host",
     "bits of pairs and tables of distances are made anew where tensors that they hold change",
     "a table of distances holds its formula (`backends/triton/arguments.py`), which tests compare",
     "each step of real arithmetic in masks rounds as its name says, and no two are joined into one",
@@ -137,8 +138,8 @@ def verify(
     form = bound(expression)
     kernels = [target for target in targets if target in KERNELS]
     found = list(_of_every_call(form, kernels, seconds))
-    if set(kernels) - {"cpu"} or (kernels and length is not None):
-        found += claims_of_call(form, length, looked_up_only=length is None)
+    if kernels:
+        found += claims_of_call(form, length, kernels, looked_up_only=length is None)
     if "torch" in targets:
         found += claims_of_export(expression, length, int(1000 * seconds))
     if "page" in targets:

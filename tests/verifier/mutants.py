@@ -100,8 +100,7 @@ class Text:
 
     @cached_property
     def cpp(self) -> native.Hooks | None:
-        dtypes = tuple(self.subject.dtypes[slot.index] for slot in self.structure.tables)
-        return native.hooks_of(self.structure, dtypes)
+        return self.subject.cpp
 
     @cached_property
     def transposed(self) -> Structure:
@@ -113,8 +112,7 @@ class Text:
             return list(of_arguments(self.hooks)) if self.target != "cpu" else []
         if self.target != "cpu":
             of = list(of_triton(self.hooks.source))
-            # Of runs that are looked up alone nothing is claimed; nor of the text of bounds for
-            # Triton, which is that for PTX.
+            # Of runs that are looked up alone nothing is claimed.
             of = [m for m in of if "next" not in m.function or m.function in self.bounded]
             # Of hooks by bits, those that differ from the plain ones.
             return [m for m in of if not self.by_bits or m.function.startswith("masked")]

@@ -39,6 +39,19 @@ def test_masks_of_the_catalogue(name):
     assert found.whole, str(found)
 
 
+@pytest.mark.parametrize("name", ["causal", "dense", "neighborhood on an image"])
+def test_each_target_by_itself_has_claims_of_its_bounds_or_runs(name):
+    found = {}
+    for targets in (["ptx"], ["triton"], ["cpu"], ["ptx", "triton", "cpu"]):
+        claims_of = ma.verify(CATALOGUE[name].mask, targets=targets).claims
+        found[targets[0], len(targets)] = [
+            c.text for c in claims_of if c.kind in ("bounds", "runs")
+        ]
+    assert found["ptx", 1] == found["triton", 1] != []
+    assert found["cpu", 1] != [] and all("CPUs" in text for text in found["cpu", 1])
+    assert set(found["ptx", 3]) == {*found["ptx", 1], *found["cpu", 1]}
+
+
 def subject_of(mask):
     return of_claims.subject_of(bound(mask))
 
@@ -105,7 +118,7 @@ def test_an_index_that_adds_an_entry_stays_in_its_table():
 def test_what_is_not_proved_is_said():
     image = ma.verify(ma.neighborhood((8, 8), 3), targets=("ptx",))
     assert "next_run, a call of 512 queries and 512 keys" in str(image) and image.whole
-    assert "look up are checked for one call" in str(image)
+    assert "look up, and runs of keys on CPUs, are checked for one call" in str(image)
 
 
 def test_runs_of_a_call():

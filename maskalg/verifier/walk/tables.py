@@ -3,21 +3,22 @@
 Runs that follow from closed forms are proved for every call (`verifier/claims.py`). Others the host
 looks up: it labels tiles by digits of positions or from summaries of tensors, and kernels read the
 labels. What it makes of these numbers and these tensors is checked here, for one call: the text of
-the kernels is run on its tables, as in `example.py`, and each tile that it visits, or leaves out,
-or does not mask, is compared with the elements of the formula. The runs of segments, which CPUs
-read, are compared likewise.
+the kernels is run on its tables, as in `examples/`, and each tile that it visits, or leaves out,
+or does not mask, is compared with the elements of the formula. The runs of blocks of keys, which
+the loop of CPUs is given, are compared likewise.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Final, cast
 
 import torch
 
+from ...backends.cpu.native import launch as on_cpus
 from ...codegen.hooks import Style, hooks_of
 from ...engine.evaluate import Environment, evaluate
 from ...engine.extents import Extents, Lengths, resolve
@@ -25,11 +26,11 @@ from ...engine.long_integers import MOST_WHOLE
 from ...engine.normal_form import Bound
 from ...errors.kinds import MaskalgError
 from ...schedule.intervals.steps import tables_of_slots
-from ...schedule.rung import layout_of, marked_runs, rung_of
+from ...schedule.rung import layout_of, marked_runs
 from ...schedule.tile_runs import FULL
-from ...schedule.tiling import Of, Tiling
+from ...schedule.tiling import Of
 from .. import terms
-from ..claims import Claim
+from ..claims import KERNELS, Claim, Target, subject_of
 from ..elements import Bounds, TritonHooks
 from ..meaning import Meaning, NotDefined
 from ..solve import ANYTHING
@@ -72,6 +73,7 @@ def extents_of(form: Bound, length: int | None) -> Extents:
 def claims_of_call(
     form: Bound,
     length: int | None = None,
+    targets: Sequence[Target] = KERNELS,
     *,
     looked_up_only: bool = False,
     sources: Sources | None = None,
@@ -81,12 +83,13 @@ def claims_of_call(
     Args:
         form: an expression with its numbers and tensors.
         length: queries and keys of the call; None for as many as its tensors have.
+        targets: kernels whose runs are meant.
         looked_up_only: leave out runs that are proved for every call.
         sources: other texts of files of the kernels, by name.
     """
     try:
         call = _Call(form, extents_of(form, length), sources)
-        checks = list(call.checks(looked_up_only))
+        checks = list(call.checks(targets, looked_up_only))
     except (MaskalgError, NotDefined) as problem:
         yield Claim("runs", "runs of a call", "not proved", str(problem), 0.0)
         return
@@ -118,23 +121,27 @@ class _Call:
         }
         kept = evaluate(mask, Environment(indices, self.form.values))
         self.kept = torch.as_tensor(kept).cpu().expand(whole)
-        dtypes = {
-            slot.index: value.dtype
-            for slot, value in zip(self.form.structure.slots, self.form.values, strict=True)
-            if isinstance(value, torch.Tensor)
-        }
-        hooks = hooks_of(self.form.structure, Style(wide=True, far=True), backward=True)
-        self._read = TritonHooks(self.form.structure, hooks, Meaning(dtypes), wide=True)
+        self._subject = subject_of(self.form)
         self._runs = functions("runs", self.sources)
 
-    def checks(self, looked_up_only: bool) -> Iterator[tuple[str, Callable[[], str | None]]]:
+    @cached_property
+    def _read(self) -> TritonHooks:
+        structure = self._subject.structure
+        hooks = hooks_of(structure, Style(wide=True, far=True), backward=True)
+        return TritonHooks(structure, hooks, Meaning(self._subject.dtypes), wide=True)
+
+    def checks(
+        self, targets: Sequence[Target], looked_up_only: bool
+    ) -> Iterator[tuple[str, Callable[[], str | None]]]:
         """The hooks that find runs, and what is wrong with theirs, None for nothing."""
-        for name, of in _HOOKS:
+        for name, of in _HOOKS if set(targets) - {"cpu"} else ():
             bounds = self._read.bounds(name)
             if bounds.looked_up or not looked_up_only:
                 yield name, partial(self._wrong, bounds, of)
-        if not looked_up_only:
-            yield "segments", self._wrong_segments
+        if "cpu" in targets:
+            hooks = self._subject.cpp
+            if hooks is None or not hooks.bounded or not looked_up_only:
+                yield "runs of keys, CPUs", self._wrong_on_cpus
 
     def _wrong(self, bounds: Bounds, of: Of) -> str | None:
         kept = self.kept if of == "queries" else self.kept.mT
@@ -218,24 +225,27 @@ class _Call:
             entries = cast(torch.Tensor, self.form.values[slots[0]])
         return entries.flatten()[at].item()
 
-    def _wrong_segments(self) -> str | None:
-        tiling = Tiling(self.form, self.extents, (_ROWS, _COLUMNS), torch.device("cpu"))
-        runs = rung_of(self.form.structure).runs(tiling)
+    def _wrong_on_cpus(self) -> str | None:
+        runs = on_cpus.runs_of(self.form, self.extents)
+        tile, width = on_cpus.TILE, on_cpus.RUN_KEYS
         for batch in range(self.kept.shape[0]):
             for head in range(self.kept.shape[1]):
-                for number in range(-(-self.kept.shape[2] // _ROWS)):
-                    row = self.kept[batch, head, number * _ROWS : (number + 1) * _ROWS]
+                for number in range(-(-self.kept.shape[2] // tile)):
+                    row = self.kept[batch, head, number * tile : (number + 1) * tile]
                     own = runs.row(batch, head, number)
                     told = [(run.first, run.end, run.label != FULL) for run in own]
-                    wrong = _differs(_labels(iter(told), row.shape[1]), row, cut=False)
+                    labels = _labels(iter(told), row.shape[1], width)
+                    wrong = _differs(labels, row, width, cut=False)
                     if wrong is not None:
-                        return f"batch {batch}, head {head}, query {number * _ROWS} on: {wrong}"
+                        return f"batch {batch}, head {head}, query {number * tile} on: {wrong}"
         return None
 
 
-def _labels(runs: Iterator[tuple[int, int, bool]], columns: int) -> torch.Tensor:
+def _labels(
+    runs: Iterator[tuple[int, int, bool]], columns: int, width: int = _COLUMNS
+) -> torch.Tensor:
     """How often each tile is visited, and how often without its mask, `[tiles, 2]`."""
-    found = torch.zeros(-(-columns // _COLUMNS), 2, dtype=torch.int64)
+    found = torch.zeros(-(-columns // width), 2, dtype=torch.int64)
     for begin, end, masked in runs:
         if not 0 <= begin < end <= len(found):
             return torch.full_like(found, -1)
@@ -244,13 +254,15 @@ def _labels(runs: Iterator[tuple[int, int, bool]], columns: int) -> torch.Tensor
     return found
 
 
-def _differs(labels: torch.Tensor, row: torch.Tensor, cut: bool = True) -> str | None:
+def _differs(
+    labels: torch.Tensor, row: torch.Tensor, width: int = _COLUMNS, cut: bool = True
+) -> str | None:
     """A tile that is visited twice, left out with a kept pair, or not masked with a dropped one."""
-    missing = -row.shape[1] % _COLUMNS
-    kept = torch.nn.functional.pad(row, (0, missing)).unflatten(1, (-1, _COLUMNS))
+    missing = -row.shape[1] % width
+    kept = torch.nn.functional.pad(row, (0, missing)).unflatten(1, (-1, width))
     some, every = kept.any(-1).any(0), kept.all(-1).all(0)
     if missing and not cut:
-        every[-1] = bool(row[:, -(_COLUMNS - missing) :].all())
+        every[-1] = bool(row[:, -(width - missing) :].all())
     for tile, (visits, bare) in enumerate(labels.tolist()):
         if visits not in (0, 1):
             return f"tile {tile} is visited {visits} times"

@@ -32,8 +32,8 @@ from .compile import CompileError, compiler, library
 from .hooks import ENTRY_TYPES, Hooks, bound_formulas, hooks_of, step_slots, steps
 
 _DTYPES: Final = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
-_TILE: Final = 48  # queries, as in skeleton.cpp
-_RUN_KEYS: Final = 16
+TILE: Final = 48  # queries, as in skeleton.cpp
+RUN_KEYS: Final = 16
 _MOST_BITS: Final = 62
 _NOTHING: Final = [0] * 5
 _ZEROS: Final = torch.zeros(1, dtype=torch.int64, device="cpu")
@@ -225,11 +225,11 @@ def _arguments(
         held.append(first)
         tiles = (0, 0) if first is None else (first.data_ptr(), len(first) - 1)
         return [*arguments, 0, 0, 0, 0, 0, 0, 0, *tiles], held
-    runs = _runs(call.form, extents)
+    runs = runs_of(call.form, extents)
     parts = [runs.row_start, runs.first, runs.end, runs.label]
     held += parts
     most = int(runs.row_start.diff().max())
-    arguments += [*[part.data_ptr() for part in parts], runs.shape[2], most, _RUN_KEYS, 0, 0]
+    arguments += [*[part.data_ptr() for part in parts], runs.shape[2], most, RUN_KEYS, 0, 0]
     arguments[_PLACE_OF_SIZES : _PLACE_OF_SIZES + 2] = runs.shape[:2]
     return arguments, held
 
@@ -248,7 +248,7 @@ def first_queries(form: Bound, extents: Extents) -> torch.Tensor | None:
 
     def made() -> torch.Tensor:
         places = torch.arange(extents.q_len, dtype=torch.int32)
-        first = places[(places - starts[: extents.q_len]) % _TILE == 0]
+        first = places[(places - starts[: extents.q_len]) % TILE == 0]
         return torch.cat([first, torch.tensor([extents.q_len], dtype=torch.int32)])
 
     return MEMORY.of_tensors(("tiles of documents", extents.q_len), (starts,), made)
@@ -282,9 +282,9 @@ def _numbers(form: Bound, *, bounded: bool) -> tuple[list[int], list[object]]:
 
 
 @of_numbers
-def _runs(form: Bound, extents: Extents) -> TileRuns:
-    """The runs of tiles of queries."""
-    tiling = Tiling(form, extents, (min(_TILE, extents.q_len), _RUN_KEYS))
+def runs_of(form: Bound, extents: Extents) -> TileRuns:
+    """The runs of blocks of RUN_KEYS keys, of each tile of TILE queries."""
+    tiling = Tiling(form, extents, (min(TILE, extents.q_len), RUN_KEYS))
     return rung_of(form.structure).runs(tiling)
 
 
