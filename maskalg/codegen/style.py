@@ -13,7 +13,7 @@ class Style:
 
     Attributes:
         wide: compute indices in 64 bits, for numbers near 2**31.
-        limbs: of 64 bits, that products and sums of entries may take; beyond `long_text.LIMBS`
+        limbs: of 64 bits, that products and sums of entries may take; beyond `long_integers.LIMBS`
             bounds that take more are left out.
         ptx: decide each element by inline assembly, for NVIDIA.
         long: a table may hold integers of 64 bits, which inline assembly does not compare.

@@ -9,9 +9,9 @@ Source: Claude, Navarro and Ordonez, "The wavelet matrix", 2015.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Final
 
 import numpy as np
@@ -129,21 +129,15 @@ class RankRanges(Rest):
     ) -> torch.Tensor:
         batch, heads, length = self.ranks.shape
         if batch * heads == 1 and bool(((low == 0) & (high == length - 1)).all()):
-            return self._of_all(at, other)
-        found = self._wavelet.between(at, (low, high), *_read(self.limits, at, other))
-        if self.apart is not None:
-            without = self._wavelet.between(at, (low, high), *_read(self.apart, at, other))
-            found = found - without
-        return found
+            return self._taken(at, other, lambda least, end: self._below[end] - self._below[least])
+        return self._taken(at, other, partial(self._wavelet.between, at, (low, high)))
 
-    def _of_all(self, at: At, other: torch.Tensor) -> torch.Tensor:
-        """The count among all positions."""
-        low, high = _read(self.limits, at, other)
-        found = self._below[high] - self._below[low]
-        if self.apart is not None:
-            low, high = _read(self.apart, at, other)
-            found = found - (self._below[high] - self._below[low])
-        return found
+    def _taken(
+        self, at: At, other: torch.Tensor, count: Callable[..., torch.Tensor]
+    ) -> torch.Tensor:
+        """How many ranks each other position takes; `count` gives those in low..high - 1."""
+        found = count(*_read(self.limits, at, other))
+        return found if self.apart is None else found - count(*_read(self.apart, at, other))
 
     def between(self, pairs: TilePairs) -> tuple[torch.Tensor, torch.Tensor]:
         """By the extremes of both tiles; then own tile by own tile, by the ranks that it holds."""
@@ -177,11 +171,7 @@ class RankRanges(Rest):
         offset = torch.arange(pairs.sides[1], device=below.device)
         other = torch.minimum(first[:, None] + offset, last[:, None])
         at = (pairs.at[0][:, None], pairs.at[1][:, None])
-        low, high = _read(self.limits, at, other)
-        found = below[high] - below[low]
-        if self.apart is not None:
-            low, high = _read(self.apart, at, other)
-            found = found - (below[high] - below[low])
+        found = self._taken(at, other, lambda low, high: below[high] - below[low])
         return ((found > 0) & rows_at(pairs.holds, at, other)).any(dim=-1)
 
     def _overlap(self, pairs: TilePairs) -> torch.Tensor:

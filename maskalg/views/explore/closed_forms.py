@@ -56,7 +56,7 @@ class Forms:
     """One direction of the schedule: what a tile of queries (or of keys) visits.
 
     Attributes:
-        script: a JavaScript expression, the argument of `closedForms`.
+        script: a JavaScript expression, which `runsOf` takes.
         shown: what the page says of the proof, as JSON.
     """
 

@@ -4,7 +4,7 @@ const f = Math.fround;
 const floorDiv = (a, b) => Math.floor(a / b);
 const floorMod = (a, b) => a - b * Math.floor(a / b);
 const clamp = (x, low, high) => (x < low ? low : x > high ? high : x);
-const whole = (x) => Math.trunc(clamp(x, -2147483520, 2147483520)) || 0; // as saturation.py
+const whole = (x) => Math.trunc(clamp(x, -2147483520, 2147483520)) || 0; // as kernels/reals.py
 const middle = (a, b) => Math.floor((a + b) / 2); // not >> 1: that is of 32 bits
 const exp2 = (x) => Math.pow(2, x);
 const sigmoid = (x) => 1 / (1 + Math.exp(-x));
