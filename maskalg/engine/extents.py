@@ -44,6 +44,12 @@ class Extents:
     batch: int
     heads: int
 
+    @property
+    def sizes(self) -> dict[str, int]:
+        """How many values each index of a formula takes."""
+        lengths = {"q_idx": self.q_len, "kv_idx": self.kv_len}
+        return {**lengths, "batch": self.batch, "head": self.heads}
+
 
 @dataclass(frozen=True)
 class Dependence:
@@ -157,12 +163,7 @@ def _remembered(query: Shape, key: Shape, value: Shape) -> Extents:
 
 def check(bound: Bound, extents: Extents) -> None:
     """Raise `ValueError` when a table is too short, or has another batch or number of heads."""
-    sizes = {
-        "q_idx": extents.q_len,
-        "kv_idx": extents.kv_len,
-        "batch": extents.batch,
-        "head": extents.heads,
-    }
+    sizes = extents.sizes
     for slot, axis, index in bound.structure.table_indices:
         size = cast(torch.Tensor, bound.values[slot.index]).shape[axis]
         if index.op != "index":
@@ -248,10 +249,9 @@ def dependence(mask: Node, bound: Bound, extents: Extents) -> Dependence:
             if index.op == "index" and index.data in sizes:
                 inside_reads[index.data] += 1
                 sizes[index.data].append(_shape(bound.values, node)[axis])
-    found = {"batch": extents.batch, "head": extents.heads}
     counts = {
-        name: found[name] if total[name] > inside_reads[name] else max(sizes[name])
-        for name in found
+        name: extents.sizes[name] if total[name] > inside_reads[name] else max(sizes[name])
+        for name in sizes
     }
     return Dependence(counts["batch"], counts["head"])
 
@@ -270,13 +270,7 @@ def is_untold(bound: Bound, index: str) -> bool:
 def bounds_of(node: Node, extents: Extents, values: tuple[Value, ...]) -> Interval | None:
     """Smallest and largest value of an integer formula, or None where a tensor decides."""
     if node.op == "index":
-        size = {
-            "q_idx": extents.q_len,
-            "kv_idx": extents.kv_len,
-            "batch": extents.batch,
-            "head": extents.heads,
-        }[cast(str, node.data)]
-        return 0, size - 1
+        return 0, extents.sizes[cast(str, node.data)] - 1
     if node.op == "const":
         return cast(int, node.data), cast(int, node.data)
     if node.op == "scalar":

@@ -18,6 +18,7 @@ from ..engine.extents import Extents, check, fitting
 from ..engine.float8 import FLOAT8, INT8
 from ..engine.normal_form import Bound
 from ..engine.pages import Pages
+from ..formula.nodes import K, Q
 from ..formula.parameters import INTEGERS
 from ..values.weights import Weight
 from . import messages
@@ -119,9 +120,8 @@ def _misfit(form: Bound, extents: Extents) -> errors.MaskValueError | None:
 
 def note_turned(form: Bound, extents: Extents) -> None:
     """Warn where a tensor has as many positions as the inputs have heads, and they fewer tokens."""
-    lengths = {"q_idx": extents.q_len, "kv_idx": extents.kv_len}
     for slot, axis, index in form.structure.table_indices:
-        length = lengths.get(str(index.data)) if index.op == "index" else None
+        length = extents.sizes[str(index.data)] if index in (Q, K) else None
         size = cast(torch.Tensor, form.values[slot.index]).shape[axis]
         if length is not None and size == extents.heads and size > length > 1:
             warnings.warn(engine_messages.looks_turned(slot.name, size, length), stacklevel=4)
