@@ -9,8 +9,8 @@ import numpy.typing as npt
 import torch
 
 from ..engine.extents import Lengths
-from ..errors import MaskValueError, not_a_mask
-from ..formula.expression import Expression
+from ..errors import MaskValueError
+from .elements import Elements
 
 if TYPE_CHECKING:
     from ..values.algebra import Mask
@@ -43,11 +43,11 @@ def to_attention_slices(
 
     Source: MagiAttention (SandAI, 2025).
     """
-    if not isinstance(mask, Expression) or mask.kind != "mask":
-        raise not_a_mask("to_attention_slices writes", mask)
-    runs = mask._kept_runs(Lengths(q_len, kv_len))
-    if runs.shape[0] > 1 or runs.shape[1] > 1:
-        raise one_mask_only("to_attention_slices", *runs.shape[:2])
+    lengths = Lengths(q_len, kv_len)
+    sizes = Elements("to_attention_slices", mask, lengths).sizes
+    if sizes.batch > 1 or sizes.heads > 1:
+        raise one_mask_only("to_attention_slices", sizes.batch, sizes.heads)
+    runs = mask._kept_runs(lengths)
     row, first, end = (each.numpy() for each in (runs.row, runs.first, runs.end))
     chain = _chains(row, first, end)
     order = chain.argsort(kind="stable")

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 
 from ..engine.extents import Lengths
-from ..errors import MaskValueError, not_a_mask
-from ..formula.expression import Expression
+from ..errors import MaskValueError
+from .elements import Elements
 
 if TYPE_CHECKING:
     from ..questions.rows import KeptRuns
@@ -48,11 +48,11 @@ def to_flashmask(
 
     Source: FlashMask (Wang et al., 2024).
     """
-    if not isinstance(mask, Expression) or mask.kind != "mask":
-        raise not_a_mask("to_flashmask writes", mask)
-    runs = mask._kept_runs(Lengths(q_len, kv_len, batch, heads), by_key=True)
+    lengths = Lengths(q_len, kv_len, batch, heads)
+    device = Elements("to_flashmask", mask, lengths).device
+    runs = mask._kept_runs(lengths, by_key=True)
     keys, length = runs.shape[2:]
-    found = _ranges(runs).to(runs.device)
+    found = _ranges(runs).to(device)
     below = _below_diagonal(found) if length == keys else None
     if below is not None:
         return _shortened(below, length), True

@@ -168,6 +168,9 @@ def test_intervals_too_many_to_list(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_attention_slices_of_a_batch_are_refused() -> None:
     with pytest.raises(ma.MaskValueError, match="2 batch entries and 1 heads"):
         ma.to_attention_slices(prefix(torch.tensor([1, 2])), 4)
+    scattered = document(torch.arange(1 << 18).repeat(2, 1) % 9)
+    with pytest.raises(ma.MaskValueError, match="2 batch entries and 1 heads"):
+        ma.to_attention_slices(scattered, 1 << 18)
 
 
 def test_what_is_no_mask_is_not_written() -> None:
