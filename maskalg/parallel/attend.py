@@ -7,10 +7,8 @@ so kernels and proofs are those of one process.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import torch
@@ -20,15 +18,14 @@ from .. import errors
 from ..attention import attention as attend
 from ..attention import checked_call
 from ..backends.choice import backend_name, backend_of
-from ..backends.merge import merge
-from ..backends.results import empty_result, with_sink
+from ..backends.results import with_sink
 from ..engine.normal_form import bound
 from ..formula.expression import Expression
 from ..operators.inputs import as_autocast_wants, check_weight, extents_of
 from ..values.algebra import Mask, Score
 from ..values.weights import Weight, softmax
 from .planning import Plan
-from .ranges import Call, Sum
+from .ranges import Call, Merged, Sum
 from .steps import Hop, Method, Steps, steps_of
 
 if TYPE_CHECKING:
@@ -165,32 +162,20 @@ class _Run:
         """The output, its lse, and the parts where they are kept."""
         query, key, value, *learned = inputs
         score = self._score(learned)
-        found, parts = {}, []
+        merged, parts = Merged(self.steps.queries, query, value.shape[3]), []
         for part in self._parts(key, value):
             for call in part.calls:
-                found[call] = attend(
+                result = attend(
                     *_inputs(query, part, call),
                     _shifted(score, call, remembered=not learned),
                     scale=self.options.scale,
                     return_lse=True,
                     backend=self.options.backend,
                 )
+                merged.add(call, result)
             if self.keeps:
                 parts.append(part)
-        ranges = self.steps.queries
-        results: list[tuple[torch.Tensor | None, torch.Tensor | None]] = []
-        for _, calls in ranges.parts:
-            of_range = [(found[call][0][:, :, at], found[call][1][:, :, at]) for call, at in calls]
-            if len(of_range) > 1:
-                of_range = [merge(*zip(*of_range, strict=True))]
-            results += of_range or [(None, None)]  # these queries keep no key
-        outs, lses = zip(*results, strict=True)
-        whole, of_whole = (None, None) if ranges.whole is None else found[ranges.whole]
-        new = partial(empty_result, query, value.shape[3])
-        dtype = torch.promote_types(query.dtype, torch.float32)
-        rows = partial(query.new_empty, query.shape[:3], dtype=dtype)
-        out = ranges.joined(outs, whole, new)
-        return out, ranges.joined(lses, of_whole, rows, -math.inf), parts
+        return *merged.total(), parts
 
     def _parts(self, key: torch.Tensor, value: torch.Tensor) -> Iterator[_Part]:
         """The keys of this rank, and those of one exchange after the other.

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
+from typing import Final
 
 import torch
 
+from ..backends.merge import merge
 from ..backends.results import empty_result
+
+_MOST_HELD: Final = 4  # results of a range
+_Result = tuple[torch.Tensor, torch.Tensor]  # output and lse
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,6 +65,13 @@ class Ranges:
         )
         return cls(parts, next((call for call, tokens in calls if tokens == every), None))
 
+    def of_call(self, call: Call) -> Iterator[tuple[int, slice]]:
+        """The numbers of the ranges of a call, each with its place among the call's tokens."""
+        for number, (_, calls) in enumerate(self.parts):
+            for each, place in calls:
+                if each is call:
+                    yield number, place
+
     def joined(
         self,
         results: Sequence[torch.Tensor | None],
@@ -86,6 +99,59 @@ class Ranges:
         return total
 
 
+class Merged:
+    """Outputs and lses of queries, merged where calls have some in common.
+
+    A few results of a range are held and merged at once. Where more come, as around a ring of
+    many ranks, each is merged with those before, in float32, so that memory does not grow with
+    the ranks.
+    """
+
+    def __init__(self, ranges: Ranges, query: torch.Tensor, value_dim: int) -> None:
+        """Nothing yet, of all queries of `query`."""
+        self.ranges, self.query, self.value_dim = ranges, query, value_dim
+        self.dtype = query.dtype  # of outputs, which float8 inputs have in another
+        self.held: list[list[_Result]] = [[] for _ in ranges.parts]
+        self.whole: tuple[torch.Tensor | None, torch.Tensor | None] = None, None
+
+    def add(self, call: Call, result: _Result) -> None:
+        """Add the output and lse of a call's queries."""
+        if call is self.ranges.whole:
+            self.whole = result
+        out, lse = result
+        self.dtype = out.dtype
+        wide = torch.promote_types(out.dtype, torch.float32)
+        for number, place in self.ranges.of_call(call):
+            held = self.held[number]
+            held.append((out[:, :, place], lse[:, :, place]))
+            if len(held) > 1 and len(self.ranges.parts[number][1]) > _MOST_HELD:
+                held[:] = [_merged([(one.to(wide), of_one) for one, of_one in held])]
+
+    def total(self) -> _Result:
+        """Output and lse of all queries; 0 and -inf for those that are in no call."""
+        results: list[tuple[torch.Tensor | None, torch.Tensor | None]] = []
+        for held in self.held:
+            if held:
+                out, lse = held[0] if len(held) == 1 else _merged(held)
+                results.append((out.to(self.dtype), lse))
+            else:
+                results.append((None, None))
+        outs, lses = ([each[n] for each in results] for n in (0, 1))
+        new = partial(empty_result, self.query, self.value_dim, self.dtype)
+        wide = torch.promote_types(self.dtype, torch.float32)
+        rows = partial(self.query.new_empty, self.query.shape[:3], dtype=wide)
+        whole, of_whole = self.whole
+        return (
+            self.ranges.joined(outs, whole, new),
+            self.ranges.joined(lses, of_whole, rows, -math.inf),
+        )
+
+
+def _merged(results: Sequence[_Result]) -> _Result:
+    outs, lses = zip(*results, strict=True)
+    return merge(outs, lses)
+
+
 class Sum:
     """Gradients of tokens, added call by call; rounded to their dtype once."""
 
@@ -99,18 +165,14 @@ class Sum:
         """Add the gradients of a call's tokens."""
         if call is self.ranges.whole:
             self.whole = found
-        for number, (_, calls) in enumerate(self.ranges.parts):
-            for each, place in calls:
-                if each is call:
-                    self.so_far[number] = self._added(number, len(calls), found[:, :, place])
-
-    def _added(self, number: int, count: int, found: torch.Tensor) -> torch.Tensor:
-        so_far = self.so_far[number]
-        if so_far is None:
-            return found
-        if count > 2:
-            so_far = so_far.to(torch.promote_types(found.dtype, torch.float32))
-        return so_far + found
+        for number, place in self.ranges.of_call(call):
+            so_far, mine = self.so_far[number], found[:, :, place]
+            if so_far is None:
+                self.so_far[number] = mine
+                continue
+            if len(self.ranges.parts[number][1]) > 2:
+                so_far = so_far.to(torch.promote_types(found.dtype, torch.float32))
+            self.so_far[number] = so_far + mine
 
     def total(self) -> torch.Tensor:
         """The gradients of all tokens, in the dtype of the tensor they are of."""

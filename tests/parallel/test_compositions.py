@@ -1,6 +1,7 @@
 """Random compositions under context parallelism: all ranks, as threads, against one process."""
 
 import threading
+import weakref
 
 import pytest
 import torch
@@ -75,7 +76,7 @@ def computed(tensors, change, function):
 @given(
     case=masks(),
     length=st.integers(1, LONGEST),
-    ranks=st.integers(1, 5),
+    ranks=st.integers(1, 7),
     chunk=st.sampled_from([1, 3, 8, 16]),
     method=st.sampled_from(["gather", "ring"]),
     dtype=st.sampled_from([torch.float32, torch.bfloat16]),
@@ -104,3 +105,29 @@ def test_every_rank_has_the_tokens_of_one_process(group, case, length, ranks, ch
         for got, whole in zip(found, exact, strict=True):
             wanted = whole[:, :, plan.tokens(rank)].to(got.dtype)
             torch.testing.assert_close(got, wanted, atol=tolerance, rtol=tolerance)
+
+
+@pytest.mark.parametrize("ranks", [4, 16])
+def test_results_held_around_a_ring_do_not_grow_with_the_ranks(group, monkeypatch, ranks):
+    held, most = {}, {}
+    plain = attend.attend
+
+    def counted(*args, **options):
+        out, lse = plain(*args, **options)
+        rank = group.of.rank
+        held.setdefault(rank, []).append(weakref.ref(out))
+        most[rank] = max(most.get(rank, 0), sum(each() is not None for each in held[rank]))
+        return out, lse
+
+    monkeypatch.setattr(attend, "attend", counted)
+    plan = parallel.plan(ma.causal, 256, ranks, chunk=4)
+
+    def of_rank(rank):
+        steps = steps_of(plan, 0, rank, "ring", torch.device("cpu"))
+        run = attend._Run(steps, None, ma.causal, (), attend._Options(None, "cpu"), keeps=False)
+        inputs = [torch.randn(1, 1, plan.count(rank), 8) for _ in range(3)]
+        return run.forward(inputs)[0]
+
+    group.results(ranks, of_rank)
+    assert len(most) == ranks and max(map(len, held.values())) >= ranks
+    assert max(most.values()) <= 12
