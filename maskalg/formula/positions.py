@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from math import prod
 from typing import cast
 
 import torch
@@ -85,23 +87,38 @@ def moved(node: Node, places: dict[str, Node]) -> Node:
 
 
 def never_negative(node: Node) -> bool:
-    """Whether an integer formula is plainly never below 0, whatever its values."""
-    if node.op in ("index", "extent"):
-        return True
-    if node.op == "const":
-        return cast(int, node.data) >= 0
-    if node.op == "scalar":
-        low = node.own[0].low
-        return low is not None and low >= 0
-    if node.op == "mod":  # divisors are at least 1
-        return True
-    if node.op == "floordiv":
-        return never_negative(node.args[0])
-    if node.op in ("max", "bitand"):
-        return any(map(never_negative, node.args))
-    if node.op in ("add", "mul", "min", "bitor", "bitxor"):
-        return all(map(never_negative, node.args))
-    return node.op == "where" and all(map(never_negative, node.args[1:]))
+    """Whether an integer formula is plainly never below 0, whatever its values are."""
+    low = least(node, lambda leaf: leaf.own[0].low if leaf.op == "scalar" else None)
+    return low is not None and low >= 0
+
+
+def least(node: Node, known: Callable[[Node], int | None]) -> int | None:
+    """A lower bound of an integer formula, or None; `known` gives those of numbers and readings."""
+    op = node.op
+    if op in ("index", "extent", "mod"):  # divisors are at least 1
+        return 0
+    if op == "const":
+        return cast(int, node.data) if node.kind == "int" else None
+    if op in ("scalar", "read"):
+        return known(node)
+    if op == "floordiv":
+        low = least(node.args[0], known)
+        return None if low is None or low < 0 else 0
+    lows = [least(arg, known) for arg in (node.args[1:] if op == "where" else node.args)]
+    if op == "max":
+        return max((low for low in lows if low is not None), default=None)
+    if op == "bitand":
+        return 0 if any(low is not None and low >= 0 for low in lows) else None
+    if any(low is None for low in lows):
+        return None
+    bounds = cast("list[int]", lows)
+    if op == "add":
+        return sum(bounds)
+    if op in ("min", "where"):
+        return min(bounds)
+    if op in ("mul", "bitor", "bitxor") and min(bounds) >= 0:
+        return prod(bounds) if op == "mul" else 0
+    return None
 
 
 def not_a_position(call: str, found: str) -> errors.MaskTypeError:

@@ -15,6 +15,7 @@ from ..engine.evaluate import Environment, evaluate
 from ..formula import nodes
 from ..formula.nodes import Node
 from ..formula.parameters import INT32_MAX, Parameter, Scalar, Slot, Table
+from ..formula.positions import least
 from ..formula.printing import formula_text
 from . import messages
 
@@ -64,38 +65,13 @@ class Bounds:
 
     def low(self, node: Node) -> int | None:
         """A lower bound of an integer formula, or None."""
-        op = node.op
-        if op == "const":
-            return cast(int, node.data) if node.kind == "int" else None
-        if op in ("index", "extent"):
-            return 0
-        if op == "scalar":
-            return self._low(cast(Scalar, node.own[0]))
-        if op == "read":
-            self.looked = True
-            return _smallest(node)
-        lows = [self.low(arg) for arg in (node.args[1:] if op == "where" else node.args)]
-        if op == "max":
-            return max((low for low in lows if low is not None), default=None)
-        if op == "mod":
-            return 0
-        if op == "bitand":
-            return 0 if any(low is not None and low >= 0 for low in lows) else None
-        if any(low is None for low in lows):
-            return None
-        known = cast("list[int]", lows)
-        if op == "add":
-            return sum(known)
-        if op in ("min", "where"):
-            return min(known)
-        if op in ("mul", "floordiv", "bitor", "bitxor") and min(known) >= 0:
-            if op != "mul":
-                return 0
-            product = 1
-            for low in known:
-                product *= low
-            return product
-        return None
+        return least(node, self._known)
+
+    def _known(self, leaf: Node) -> int | None:
+        if leaf.op == "scalar":
+            return self._low(cast(Scalar, leaf.own[0]))
+        self.looked = True
+        return _smallest(leaf)
 
     def declared(self, node: Node) -> Node:
         """The formula with the lower bounds found standing in its numbers.
