@@ -141,6 +141,7 @@ def test_biases_add_in_any_order() -> None:
     same_attention(sum([M, M, M]), 3 * M)
     same_attention(M - M, everything)
     same_attention(M + 5, M)  # The same number everywhere is no change to a softmax.
+    assert 5 - M == -M + 5
     assert 0 + M is M and M + 0 is M
 
 
