@@ -142,7 +142,7 @@ class Subject:
         return torch.int64 in self.dtypes.values()
 
     def style(self, bits: int, *, ptx: bool) -> Style:
-        """How kernels are written whose indices have so many bits."""
+        """The style of kernels whose indices have so many bits."""
         limbs = self.limbs[bits]
         return Style(wide=bits == 64, limbs=limbs, ptx=ptx, long=self.long, far=True)
 
@@ -228,7 +228,7 @@ _Proved = dict[tuple[str, str, Term], list["_Variant"]]
 
 @dataclass(frozen=True)
 class _Before:
-    """What was proved before of a loop, in which calls of a variant."""
+    """Terms already proved of a loop, and the calls of a variant that they were proved for."""
 
     proved: _Proved = field(default_factory=dict)
     variant: _Variant | None = None
@@ -464,7 +464,7 @@ def _element(
     milliseconds: int,
     before: _Before,
 ) -> Claim:
-    """That a hook keeps what the mask keeps; and of loops over keys, none past the last one."""
+    """The claim that a hook keeps what the mask keeps, and nothing past the last key of a loop."""
     text, moving = names
     started = time.perf_counter()
     try:
@@ -501,7 +501,7 @@ def _bias(
     milliseconds: int,
     before: _Before,
 ) -> Iterator[Claim]:
-    """That hooks compute the bias, and its derivative, as functions of real numbers."""
+    """Claims that hooks compute the bias, and its derivative, as functions of real numbers."""
     if structure.bias == PLAIN_SCORE:
         return
     (of_bias, scale), (text, moving) = hook, names
@@ -567,7 +567,7 @@ def _bound(text: str, verdict: Verdict, by: str, seconds: float, moving: str) ->
 
 
 def _told(known: list[Term], interval: Interval, milliseconds: int) -> Term:
-    """That an interval of the text holds the key."""
+    """The condition that an interval of the text holds the key."""
     low, high, some = settled(known, [interval.low, interval.high, interval.some], milliseconds)
     return terms.both(some, terms.greater_equal(K, low), terms.greater_equal(high, K))
 
@@ -575,8 +575,10 @@ def _told(known: list[Term], interval: Interval, milliseconds: int) -> Term:
 def _together(
     mask: Node, meaning: Meaning, known: list[Term], told: list[Term], milliseconds: int
 ) -> Verdict:
-    """That a key for which a mask holds, at a query of the tile, lies in one of the intervals: it
-    is all that is needed of them, whatever intervals the closed form has."""
+    """The verdict on keys that a query of the tile keeps: each lies in one of the intervals.
+
+    No more is needed of the intervals, whatever those of the closed form are.
+    """
     try:
         kept = meaning(mask)
     except NotDefined as problem:
@@ -588,7 +590,7 @@ def _together(
 def _interval(
     span: Span, told: Term, meaning: Meaning, known: list[Term], milliseconds: int
 ) -> tuple[Verdict, str]:
-    """That a key of the closed form lies in the interval of the text, and about the reverse."""
+    """The verdict that the text's interval holds all keys of the closed form, and a note."""
     conditions: list[Term] = []
     whole = True
     for bounds, compare in (

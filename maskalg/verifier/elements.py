@@ -118,7 +118,7 @@ class TritonHooks:
         return plain | {"bits_of": _any_bit}
 
     def passed(self, call: Call) -> dict[str, int]:
-        """What the host passes in a call besides its numbers, by the names of variables."""
+        """Values that the host passes in a call besides its numbers, by the names of variables."""
         found = {"j": 5, "from_last": 3}
         for place, pointer in enumerate(self._tables):
             found[address_of(pointer.table)] = (1 << 46) + (place << 24)
@@ -177,7 +177,7 @@ class TritonHooks:
             return Interval(*parts)
 
         def read(function: str, before: int) -> Callable[..., None]:
-            """Its intervals, if it has any, and all else stand behind so many arguments."""
+            """A reader of calls of `function`; its intervals, if any, follow `before` arguments."""
 
             def call(*args: Any) -> None:
                 spans = "spans" in function
@@ -201,9 +201,11 @@ class TritonHooks:
         return found[0]
 
     def asked_for(self, bounds: Bounds, of: Of) -> list[tuple[Term, Term]]:
-        """What a hook of runs asks for, and what it should: runs of its own row, from the tile it
-        is told on, of the labels of this side where it reads any, at the row of its batch entry and
-        its head."""
+        """Arguments that a hook of runs passes, each beside the one it should pass.
+
+        It should ask for runs of its own row, from the tile it is given on. Where it reads labels,
+        they are those of this side, at the row of its batch entry and its head.
+        """
         step = [self._layout(name, of) for name in ("of_batch", "of_head", "grain_bits")]
         row = terms.add(terms.multiply(BATCH, step[0]), terms.multiply(HEAD, step[1]))
         from_tile = ("j", "from_last") if "either_way" in bounds.function else ("j",)
@@ -350,7 +352,7 @@ def _any_bit(table: Pointer, row: Number, index: Number) -> tuple[Number, Number
 
 
 def kept(result: Term, score: Term = SCORE, other: Term | None = None) -> Term:
-    """Where a result is the score and not -inf; of what is neither, `other`."""
+    """The condition that a result is the score and not -inf; `other` where it is neither."""
     if result is score:
         return terms.TRUE
     if result.op == "real" and result.data == -float("inf"):

@@ -65,7 +65,7 @@ def claims_of_export(
 def claims_of_function(
     expression: Expression, milliseconds: int, rendered: Callable[[str], str] = str
 ) -> Iterator[Claim]:
-    """That FlexAttention's function of an expression is its formula.
+    """Claims that FlexAttention's function of an expression is its formula.
 
     Args:
         expression: a mask, a bias or a score, with its numbers and tensors.
@@ -102,7 +102,7 @@ def claims_of_function(
 def claims_of_page(
     form: Bound, milliseconds: int, rendered: Callable[[str], str] = str
 ) -> Iterator[Claim]:
-    """That the page of `explore` computes the formula for an element.
+    """Claims that the page of `explore` computes the formula for an element.
 
     Args:
         form: an expression with its tensors. Its numbers may be any for which doubles hold all
@@ -145,7 +145,7 @@ def claims_of_page(
 
 
 def claims_of_intervals(mask: Mask, length: int | None, milliseconds: int) -> Iterator[Claim]:
-    """That a mask as intervals of keys, for FlexAttention and for cuDNN, is the mask.
+    """Claims that the intervals of keys made for FlexAttention and cuDNN are the mask.
 
     FlexAttention's function keeps the keys in the intervals of their query, whatever these are.
     Those of a call of so many queries and keys, or of as many as the tensors have, are compared
@@ -187,7 +187,7 @@ def of_intervals(
     text: str,
     milliseconds: int,
 ) -> Claim:
-    """That a function keeps the keys that lie in an interval of their query."""
+    """The claim that a function keeps the keys that lie in an interval of their query."""
     started = time.perf_counter()
     _, batches, heads, count, queries = intervals.shape
     place = [BATCH if batches > 1 else _ZERO, HEAD if heads > 1 else _ZERO, Q]
@@ -229,7 +229,7 @@ def _compared(known: Sequence[Term], found: Term, wanted: Term, milliseconds: in
 
 
 class _Values:
-    """What is known of an expression besides its structure.
+    """Values of an expression, as claims about its exported forms read them.
 
     Attributes:
         meaning: of its formulas.

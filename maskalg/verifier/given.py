@@ -34,7 +34,7 @@ BATCHES, HEADS = terms.variable("batches"), terms.variable("heads")
 
 @dataclass(frozen=True)
 class Kernel:
-    """How a kernel is written, as far as it decides which calls it runs in.
+    """The traits of a kernel's text that decide which calls it runs in.
 
     Attributes:
         bits: of its indices, 32 or 64.
@@ -103,7 +103,7 @@ def tile_and_key() -> list[Term]:
 
 
 def sizes_of_bounds(spans: tuple[Span, ...], meaning: Meaning, kernel: Kernel) -> list[Term]:
-    """How large the integers of loop bounds are in the calls of a kernel.
+    """Limits of the integers in loop bounds, in the calls of a kernel.
 
     Those of CPUs are checked to be below 2**62. Where kernels of 32 bits multiply, they are
     checked to stay within (`integer_sizes.sizes_of`), and so are 64 bits in wide ones.
@@ -189,7 +189,7 @@ def _short_roots(structure: Structure, meaning: Meaning) -> list[Term]:
 
 
 def between(low: int, term: Term, high: int) -> list[Term]:
-    """That low <= term <= high."""
+    """The conditions low <= term and term <= high."""
     return [
         terms.greater_equal(term, terms.number(low)),
         terms.greater_equal(terms.number(high), term),

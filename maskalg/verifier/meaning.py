@@ -107,7 +107,7 @@ def step_sizes(q_slot: Slot, kv_slot: Slot, rank: int) -> list[Term]:
 
 
 def place(indices: Sequence[Term], sizes: Sequence[Term]) -> Term:
-    """Where an entry stands among those of its table, row after row."""
+    """The place of an entry among those of its table, row after row."""
     at = terms.number(0)
     for index, size in zip(indices, sizes, strict=True):
         at = terms.add(terms.multiply(at, size), inside(index, size))

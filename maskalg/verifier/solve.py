@@ -506,7 +506,7 @@ def aligned(term: Term, other: Term) -> Term:
 
 
 def _stays(term: Term, bits: int, signed: bool) -> Term:
-    """That an integer has so many bits."""
+    """The condition that an integer has so many bits."""
     low = -(1 << bits - 1) if signed else 0
     high = low + (1 << bits) - 1
     return terms.both(

@@ -1,4 +1,4 @@
-"""What other libraries are given of a mask for one call as tables, read back pair by pair.
+"""Tables that other libraries are given of a mask for one call, read back pair by pair.
 
 Lists of blocks, slices, ranges and bits are no formulas: a writer makes them for a call. The
 readers here, and those of the formats themselves (`to_dense`), share nothing with the writers, and

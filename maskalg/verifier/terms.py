@@ -38,7 +38,7 @@ class Term:
         return shown(self)
 
     def walk(self) -> Iterator[Term]:
-        """Every part once, arguments first."""
+        """All parts of the term, each once, arguments first."""
         seen: set[int] = set()
         stack: list[tuple[Term, bool]] = [(self, False)]
         while stack:

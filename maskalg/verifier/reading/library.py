@@ -86,7 +86,7 @@ class Library:
 
 
 def unwrapped(term: Term) -> Term | None:
-    """What wraps, for `terms.replaced`."""
+    """The term inside one that wraps, or None; for `terms.replaced`."""
     return term.args[0] if term.op == "wrapped" else None
 
 

@@ -57,7 +57,7 @@ def _passed(constraint: str, operand: Number) -> Term:
 
 
 def _sorts(name: str, count: int) -> tuple[terms.Sort | None, ...]:
-    """What the operands of an instruction are; None for anything."""
+    """The sorts of an instruction's operands; None for any sort."""
     head, *rest = name.split(".")
     known: dict[str, tuple[terms.Sort | None, ...]] = {
         "setp": ("int", "int", "bool") if count == 3 else ("int", "int"),

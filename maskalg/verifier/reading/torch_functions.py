@@ -257,7 +257,7 @@ def _full_like(index: Traced, value: Any, dtype: torch.dtype) -> Traced:
 
 
 class _Torch:
-    """In the place of torch."""
+    """The stand-in for the module torch: its functions on terms."""
 
     bool = torch.bool
     where = staticmethod(_where)

@@ -58,7 +58,7 @@ class Number:
 
     @property
     def as_condition(self) -> Term:
-        """Of a condition the term; of an integer, that it is not 0."""
+        """The term of a condition; of an integer, the condition that it is not 0."""
         if self.type.kind == "bool":
             return self.term
         if self.type.kind != "int":

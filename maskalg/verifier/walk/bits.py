@@ -99,7 +99,7 @@ class _Square:
 
     @property
     def word(self) -> Term:
-        """Of the row, the word of the pair."""
+        """The number of the pair's word in its row."""
         return terms.add(terms.multiply(number(SIDE // _WORD), self.before), _OF_WORD)
 
     @property
@@ -127,7 +127,7 @@ class _Square:
 
 
 def _made(of_keys: bool, sources: Sources | None, milliseconds: int) -> tuple[Step, ...]:
-    """Of the row and the column of a pair, and the program and the lanes that these belong to."""
+    """Steps on one pair: its row and column, the program and the lanes that compute its bit."""
     walker = Walker(kernel_module("kept_bits", sources), {}, milliseconds)
     square = _Square()
     touched, unfull = (terms.variable(name, "bool") for name in ("touched", "unfull"))
@@ -253,7 +253,7 @@ def _made(of_keys: bool, sources: Sources | None, milliseconds: int) -> tuple[St
 
 
 def _apart(sources: Sources | None, milliseconds: int) -> tuple[Step, ...]:
-    """Of two pairs of a table, whose members are less than `members`."""
+    """Steps on two pairs of a table: those of one word are of one row, and all lie inside."""
     walker = Walker(kernel_module("kept_bits", sources), {}, milliseconds)
     heads, rows, words, batches = (
         terms.variable(name) for name in ("heads", "rows", "words", "batches")
@@ -301,7 +301,7 @@ def _apart(sources: Sources | None, milliseconds: int) -> tuple[Step, ...]:
 
 
 def _found(sources: Sources | None, milliseconds: int) -> tuple[Step, ...]:
-    """For each element of a tile, wherever it begins."""
+    """Steps on each element of a tile, wherever the tile begins."""
     walker = Walker(kernel_module("kept_bits", sources), {}, milliseconds)
     row, tile, lane, other = (
         terms.variable(name) for name in ("row", "tiles before", "lane", "another lane")

@@ -200,7 +200,7 @@ def _claim_united(walk: _Walk, table: tuple[Any, Any], found: tuple[Any, Any]) -
 
 
 def _united(text: str, milliseconds: int) -> tuple[Step, ...]:
-    """With what is proved of `in_order` and `joined`."""
+    """Steps on `united`, with the laws proved of `in_order` and `joined`."""
     walk = _Walk(text, milliseconds)
     count = walk.count()
     table = walk.intervals("at", count.term)
@@ -236,13 +236,13 @@ def _block(walk: _Walk) -> tuple[Number, Number]:
 
 
 def _met(walk: _Walk, found: Any, table: tuple[Any, Any], block: tuple[Any, Any]) -> Term:
-    """What `meets` says: with a key of a block in an interval it is true."""
+    """The law of `meets`: it is true where a key of a block lies in an interval."""
     none = terms.no(terms.both(walk.keys_of(*block), walk.holding(*table)))
     return terms.either(as_number(found).as_condition, none)
 
 
 def _held(walk: _Walk, found: Any, table: tuple[Any, Any], block: tuple[Any, Any]) -> Term:
-    """What `holds` says: where it is true, each key of a block lies in an interval."""
+    """The law of `holds`: where it is true, each key of a block lies in an interval."""
     of = terms.both(as_number(found).as_condition, walk.keys_of(*block))
     return terms.either(terms.no(of), walk.holding(*table))
 

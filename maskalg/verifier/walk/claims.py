@@ -121,7 +121,7 @@ def walk_claims(
     milliseconds: int = 10_000,
     only: Callable[[str], bool] = lambda function: True,
 ) -> Iterator[Claim]:
-    """Every claim about the walk; or those about files of kernels that have other texts.
+    """All claims about the walk; given other texts of kernels, those about their files.
 
     Where one is not proved, walks are run on small tables of intervals, and a table at which one
     goes wrong is told.

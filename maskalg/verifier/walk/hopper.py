@@ -50,7 +50,7 @@ def lemmas_of_hopper(
 
 
 class _State(NamedTuple):
-    """Where a walk is: its run, i, and how often tile t was gone over, and without its mask."""
+    """The state of a walk: its run, i, and its visits to tile t, all and those without a mask."""
 
     tile: Term
     end: Term
@@ -128,7 +128,7 @@ class _Walk:
         return state
 
     def branch(self, statement: ast.If, state: _State, options: dict[str, bool]) -> _State:
-        """One branch of an `if`: that of the options, where also the other one is read in turn."""
+        """The state behind the branch of an `if` in `options`; all options are read in turn."""
         test = ast.unparse(statement.test)
         chosen = options.setdefault(test, True)
         if test == MORE:

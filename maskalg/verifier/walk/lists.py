@@ -100,7 +100,7 @@ def _place(index: Term) -> tuple[Term, int]:
 
 
 class Facts:
-    """What is known of lists: the meaning of `within`, and facts of any place."""
+    """Facts about lists of intervals: the meaning of `within`, and the laws of any place."""
 
     def __init__(self) -> None:
         self._lists: dict[str, Intervals] = {}

@@ -5,7 +5,8 @@ stores the run at or after it: first cell, whether PARTIAL, and the cell past th
 (`schedule.tile_runs.marked_runs_of`). A kernel's tile t holds some cells, or a part of one, and
 its queries may lie in several rows of cells. Of one row and tile t two things matter: whether t
 keeps a pair, in a cell that is not EMPTY, and whether it drops one, in a cell that is not FULL or
-past the last key. What the stored runs say of both (`_stored`) is all that is assumed of labels.
+past the last key. What the stored runs say of both (`_Tile.stored`) is all that is assumed of
+labels.
 """
 
 from __future__ import annotations
@@ -123,7 +124,7 @@ def _in_turn(proofs: Iterable[_Proof]) -> tuple[Step, ...]:
 
 
 def _of_a_row(sources: Sources | None, milliseconds: int) -> tuple[Step, ...]:
-    """For cells of any number of tiles, and for tiles of any number of cells."""
+    """Steps on one row, for cells of any number of tiles and tiles of any number of cells."""
 
     def proofs() -> Iterator[_Proof]:
         many = terms.variable("tiles of a cell")
@@ -243,7 +244,7 @@ class _Tile:
         ]  # fmt: skip
 
     def stored(self, column: Term) -> list[Term]:
-        """What the run that is stored for a cell says of the tile."""
+        """Facts about the tile that follow from the run stored for a cell."""
         some = terms.greater(self.columns, _FIRST)
         of_run = terms.both(some, _within(_DROPPED_CELL, _FIRST, _PAST))
         lies = [terms.greater_equal(_FIRST, column), terms.greater(_PAST, _FIRST),
@@ -289,7 +290,7 @@ def _of_rows(sources: Sources | None, milliseconds: int) -> tuple[Step, ...]:
 
     def up_to(name: str, place: int) -> Callable[..., Number]:
         def meaning(row: Term) -> Term:
-            """In the row, or up to the one before it."""
+            """The condition in this row, or in one of the rows before it."""
             before = terms.apply(name, terms.subtract(row, number(1)), sort="bool")
             return terms.either(told(row)[place], terms.both(terms.greater(row, begin), before))
 
@@ -323,8 +324,11 @@ def _of_rows(sources: Sources | None, milliseconds: int) -> tuple[Step, ...]:
 
 
 def _either_way(from_last: int, sources: Sources | None, milliseconds: int) -> tuple[Step, ...]:
-    """With from_last 1 a row has its cells, and those up to a multiple of four, from the last on:
-    tile t from the last is tile t + skipped of all that they fill."""
+    """Steps on runs from either end of a row.
+
+    With from_last 1 the row's cells, filled up to a multiple of four, are counted from the last:
+    tile t from the last is tile t + skipped of all that they fill.
+    """
     prove = partial(_of_cells_either_way, from_last=from_last)
     return _in_turn(
         (_walker(sources, milliseconds), partial(prove, block=block)) for block in BLOCKS

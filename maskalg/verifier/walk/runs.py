@@ -183,7 +183,10 @@ def _of_spans(sources: Sources | None, milliseconds: int) -> tuple[Step, ...]:
 
 
 def _either_way(from_last: int, sources: Sources | None, milliseconds: int) -> tuple[Step, ...]:
-    """With from_last 1 tile t is number count - 1 - t. `run_of_spans` is what is proved of it."""
+    """Steps on runs from either end, by the law proved of `run_of_spans`.
+
+    With from_last 1 tile t is number count - 1 - t.
+    """
     walker = _walker("runs", sources, milliseconds)
     j = _unknown(walker, "j", 0, 2**30)
     kv_len = _unknown(walker, "kv_len", 1, 2**30 - 2**11)
@@ -351,7 +354,7 @@ def _parts(sources: Sources | None, milliseconds: int) -> tuple[Step, ...]:
 
 
 def _turns(sources: Sources | None, milliseconds: int) -> tuple[Step, ...]:
-    """Of a block of elements that is stored, tile t is one or none."""
+    """Steps on a block of elements that is stored: tile t is one of them or none."""
     walker = _walker("gradient_sums", sources, milliseconds)
     lane = terms.variable("lane")
     row, tiles = (_unknown(walker, name, 0, 2**20) for name in ("row", "tiles"))

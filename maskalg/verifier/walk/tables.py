@@ -78,7 +78,7 @@ def claims_of_call(
     looked_up_only: bool = False,
     sources: Sources | None = None,
 ) -> Iterator[Claim]:
-    """That the runs of a call hold every kept pair once, and that full ones hold no other.
+    """Claims that the runs of a call hold every kept pair once, and that full ones hold no other.
 
     Args:
         form: an expression with its numbers and tensors.
@@ -244,7 +244,7 @@ class _Call:
 def _labels(
     runs: Iterator[tuple[int, int, bool]], columns: int, width: int = _COLUMNS
 ) -> torch.Tensor:
-    """How often each tile is visited, and how often without its mask, `[tiles, 2]`."""
+    """Counts of the visits to each tile, and of those without its mask, `[tiles, 2]`."""
     found = torch.zeros(-(-columns // width), 2, dtype=torch.int64)
     for begin, end, masked in runs:
         if not 0 <= begin < end <= len(found):

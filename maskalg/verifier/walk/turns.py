@@ -46,13 +46,13 @@ def _visit(row: Term) -> Term:
 
 
 def _at(row: Term) -> list[Term]:
-    """What is known of `before` at a row alone."""
+    """Facts about `before` at a row alone."""
     none = terms.equal(_before(row), number(0))
     return [*between(0, _before(row), 2**30), terms.either(terms.greater(row, number(0)), none)]
 
 
 def _laws(row: Term) -> list[Term]:
-    """What is known of `before` at a row and at the next one."""
+    """Facts about `before` at a row and at the next one."""
     after = terms.add(row, number(1))
     none = terms.either(terms.greater(number(0), row), terms.greater_equal(row, _SIZE))
     return [
@@ -118,7 +118,7 @@ def _of_rows(rows: int, sources: Sources | None, milliseconds: int) -> list[Step
         return Number(_visit(row), INT32)
 
     def lanes(value: Number) -> tuple[Term, int]:
-        """Of a visit in a row of each lane: the row of lane 0, and the step from lane to lane."""
+        """The row that lane 0 visits, and the step from lane to lane."""
         found = [terms.replaced(value.term.args[0], {_LANE: number(lane)}.get) for lane in (0, 1)]
         step = terms.subtract(found[1], found[0])
         if value.term.data != "visit" or not terms.is_number(step):

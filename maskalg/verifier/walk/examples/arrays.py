@@ -95,7 +95,7 @@ class _Programs:
 
 
 def _found(check: Callable[[], str | None]) -> str | None:
-    """What is wrong; None of a text that is none of these programs, which nobody can run."""
+    """The error that a check finds, in words; None without one, or where the text cannot be run."""
     try:
         return check()
     except Endless:

@@ -80,7 +80,7 @@ def _of_intervals(names: dict[str, Any], row: Row) -> Iterator[str]:
 
 
 def _of_runs(names: dict[str, Any], row: Row) -> Iterator[str]:
-    """Each tile of the row is a run."""
+    """Errors of `listed` on a row each of whose tiles is a run."""
     labels = [row.label(tile) for tile in range(-(-row.kv_len // _BLOCK))]
     firsts, ends = _List(range(len(labels))), _List(range(1, len(labels) + 1))
     at, masked = (_List([0] * 2 * len(labels)) for _ in range(2))

@@ -25,7 +25,7 @@ _FIRST: Final = 5  # the number of a row's first tile: other rows were gone over
 
 
 def wrong_walk_of_hopper(sources: Sources | None = None) -> str | None:
-    """What some walk does otherwise than it should, and where."""
+    """The first error of a walk of Hopper's kernels, in words; None where no example shows one."""
     told = (*_of_rings(sources), *_of_order(sources))
     return next(iter(told), None) or next(_of_loops(sources), None)
 

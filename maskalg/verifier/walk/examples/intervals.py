@@ -205,7 +205,7 @@ def finder_of(runs: dict[str, Any], row: Row, from_last: int = 0) -> Callable[..
 def _walks(
     runs: dict[str, Any], decode: Any, row: Row
 ) -> Iterator[tuple[str, Callable[[], list[list[Run]]]]]:
-    """Every walk of a row: which one, and the runs that each of its programs visits."""
+    """All walks of a row: the name of each, and the runs that each of its programs visits."""
     finder = partial(finder_of, runs, row)
 
     def visit(state: Any, of: Any, place: Any, first: Any, end: Any, hooks: Any, tile: Any,
