@@ -130,7 +130,7 @@ def pages_dtype(name: str, found: object) -> MaskTypeError:
     )
 
 
-def pages_rank(name: str, shape: tuple[int, ...], rank: int) -> MaskValueError:
+def pages_rank(name: str, shape: tuple[int, ...]) -> MaskValueError:
     wanted = {"table": "[requests, most_pages]", "lengths": "[requests]"}
     return MaskValueError(
         f"Pages: {name} must have shape {wanted.get(name, '[requests + 1]')}, got {list(shape)}."

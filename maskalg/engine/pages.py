@@ -71,7 +71,7 @@ class Pages:
             if not isinstance(tensor, torch.Tensor) or tensor.dtype not in _INDICES:
                 raise messages.pages_dtype(name, tensor)
             if tensor.ndim != rank:
-                raise messages.pages_rank(name, tuple(tensor.shape), rank)
+                raise messages.pages_rank(name, tuple(tensor.shape))
             if tensor.device != self.table.device:
                 raise messages.pages_device(name, tensor.device, self.table.device)
         requests = self.table.shape[0]

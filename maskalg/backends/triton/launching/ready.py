@@ -400,7 +400,7 @@ def remember(
         kind_of_argument(tables),
     )
     made_again = [(tuple(tensor.shape), tensor.dtype) for tensor in made]
-    of_call = _ready(call, hooks, tables, given, results, (of_again, kept, made_again), misses)
+    of_call = _ready(call, hooks, tables, results, (of_again, kept, made_again), misses)
     _keep(call.form.remembered, kind, of_call)
 
 
@@ -408,7 +408,6 @@ def _ready(
     call: Call,
     hooks: Hooks,
     tables: tuple[torch.Tensor, ...],
-    given: Sequence[Any],
     results: Results,
     launches: Launches,
     misses: int,
@@ -479,7 +478,7 @@ def _resized(
         launcher, arguments = template.prepared(found, addresses, stream)
         launcher(*arguments)
     launches = (again, kept, of_again)
-    return _ready(call, hooks, tables, given, results, launches, misses), results
+    return _ready(call, hooks, tables, results, launches, misses), results
 
 
 def _keep(remembered: dict[Hashable, Any], kind: Hashable, found: Ready | Family | int) -> None:
