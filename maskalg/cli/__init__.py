@@ -103,7 +103,7 @@ def _close_output() -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="maskalg", description="Attention masks that compose and prove.")
+    parser = _Parser(prog="maskalg", description="Show, prove and time attention masks.")
     parser.add_argument("--version", action="version", version=f"maskalg {_version()}")
     # The exit status where the output could not be written to its end.
     parser.set_defaults(status=0)

@@ -11,9 +11,9 @@ import torch
 from ..errors import BackendError, MaskValueError
 from .options import named_by, positive
 
-HELP: Final = "attention on this machine's GPU, beside FlexAttention and fixed kernels"
+HELP: Final = "time attention on this machine's GPU, beside FlexAttention and other kernels"
 DESCRIPTION: Final = (
-    "Time masks and biases people train with on this machine's GPU, interleaved "
+    "Time attention under common masks and biases on this machine's GPU, in turn "
     "with FlexAttention, cuDNN and FlashAttention-2 (and -4 where it is installed)."
 )
 
@@ -22,10 +22,10 @@ def declare(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     add = parser.add_argument
     add("--cases", default="", help='comma-separated parts of names, such as "D64,causal"')
-    add("--catalogue", action="store_true", help="a row for each family of masks")
-    add("--peers", default="", help="comma-separated names of contenders beside maskalg (all)")
-    add("--rounds", type=positive, default=7, help="turns of each contender (%(default)s)")
-    add("--workers", type=positive, default=1, help="processes that compile (%(default)s)")
+    add("--catalogue", action="store_true", help="time every family of masks")
+    add("--peers", default="", help="comma-separated names of other kernels to time (all)")
+    add("--rounds", type=positive, default=7, help="turns of each kernel (%(default)s)")
+    add("--workers", type=positive, default=1, help="processes that compile at once (%(default)s)")
     add("--backward", action="store_true", help="time the backward pass")
     add("--markdown", action="store_true", help="print a Markdown table at the end")
 

@@ -24,7 +24,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
     add_expression(parser, "b")
     add_lengths(parser, "every position")
     add = parser.add_argument
-    add("--heads", type=natural, help="number of heads, where no tensor tells")
+    add("--heads", type=natural, help="number of heads, if no tensor tells it")
 
 
 def run(options: argparse.Namespace) -> int:

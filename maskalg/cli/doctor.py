@@ -17,7 +17,7 @@ from ..backends.choice import TRAITS
 from . import machine
 from .machine import Cache, Gpu, Triton, Tuned
 
-HELP: Final = "what this machine can run, and why not the rest"
+HELP: Final = "what this machine can run, and what the rest needs"
 DESCRIPTION: Final = (
     "Versions, GPUs, backends, kernel tiers, optional libraries, tuned tiles and "
     "the cache of rendered kernels: what can be used on this machine, and what to do about the "

@@ -36,8 +36,8 @@ def declare(parser: argparse.ArgumentParser) -> None:
     add("--batch", type=positive, default=1, help="number of batch entries (%(default)s)")
     add("--heads", type=positive, default=8, help="number of query heads (%(default)s)")
     add("--kv-heads", type=positive, help="heads of key and value (default: as queries)")
-    add("--head-dim", type=positive, default=64, help="of q, k and v (%(default)s)")
-    add("--dtype", choices=list(_DTYPES), help="of q, k and v (default: bf16 on a GPU, else fp32)")
+    add("--head-dim", type=positive, default=64, help="dimensions of q, k and v (%(default)s)")
+    add("--dtype", choices=list(_DTYPES), help="dtype (default: bf16 on a GPU, else fp32)")
     add("--device", help="cpu or cuda (default: cuda where there is one)")
 
 

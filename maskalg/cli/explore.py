@@ -14,9 +14,9 @@ from .options import (
     positive,
 )
 
-HELP: Final = "a page to look into a mask: pan, zoom, read why, move the parameters"
+HELP: Final = "an HTML page of a mask: pan, zoom, read why, move the parameters"
 DESCRIPTION: Final = (
-    "Write one HTML file, which needs no network, to look into a mask: from the "
+    "Write one HTML file, which needs no network, that shows a mask from the "
     "whole matrix to single elements, with the proof's reasons and its parameters to move."
 )
 

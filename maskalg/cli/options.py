@@ -22,18 +22,18 @@ _PIPED_WIDTH: Final = 64
 _MOST_WIDTH: Final = 96
 
 EXPRESSION_HELP: Final = (
-    "such as 'causal & sliding(256)'; or module:name, path/to/file.py:name, which runs that file"
+    "such as 'causal & sliding(256)'; module:name or path/to/file.py:name runs that file"
 )
 EXPRESSIONS: Final = """\
-An expression is written as in Python, and read over a list of known names; no code is run:
+Write an expression as in Python. Only known names are accepted, and no code is run:
   causal & (sliding(256) | prefix(4))       masks and biases by name, with & | ^ ~ + @
   causal & ((q_idx - kv_idx) % 8 == 0)      comparisons of q_idx, kv_idx, head, batch
   document(lengths(100, 200, 300))          documents of these lengths
   document([0, 0, 1, 1]), alibi([0.5] * 8)  a list is a tensor
   document(arange(4096) // 512)             tensors entry by entry; load("ids.npy") reads one
-but for
-  models/masks.py:packed                    from code: an expression, a function that returns
-                                            one, or a FlexAttention function; runs the file
+One form runs a file of yours:
+  models/masks.py:packed                    an expression in it, a function that returns one,
+                                            or a FlexAttention function
 """
 
 

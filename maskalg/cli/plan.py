@@ -20,10 +20,10 @@ def declare(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("expression", nargs="+", metavar="EXPR", help=EXPRESSION_HELP)
     add("--len", dest="length", type=positive, required=True, help="tokens of the sequence")
-    add("--ranks", type=positive, required=True, help="processes that share it")
+    add("--ranks", type=positive, required=True, help="processes that share the sequence")
     add("--layers", default="", help='layers of each expression, such as "20,4" (default: 1 each)')
     add("--chunk", type=positive, help="tokens that stay together (default: 128, or what suits)")
-    add("--heads", type=natural, help="number of heads, where no tensor tells")
+    add("--heads", type=natural, help="number of heads, if no tensor tells it")
     add("--width", type=positive, help="columns of the picture (default: what fits)")
     add("--json", action="store_true", help="print ranges of queries and keys, ends not included")
 

@@ -29,10 +29,10 @@ def declare(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     add_expression(parser)
     add = parser.add_argument
-    add("--backward", action="store_true", help="the kernels of the gradients")
-    add("--target", metavar="GPU", help="such as sm_80, sm_90, sm_100 or gfx942")
-    add("--head-dim", type=positive, default=128, help="of q, k and v (%(default)s)")
-    add("--dtype", choices=list(_DTYPES), default="bf16", help="of q, k and v (%(default)s)")
+    add("--backward", action="store_true", help="show the kernels of the gradients")
+    add("--target", metavar="GPU", help="GPU to compile for, such as sm_90 or gfx942")
+    add("--head-dim", type=positive, default=128, help="dimensions of q, k and v (%(default)s)")
+    add("--dtype", choices=list(_DTYPES), default="bf16", help="dtype (%(default)s)")
 
 
 def run(options: argparse.Namespace) -> int:

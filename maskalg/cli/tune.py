@@ -15,11 +15,11 @@ from ..tiles.tuned import store
 from ..tiles.tuned.choices import KERNELS, Kernel, text
 from .options import named_by, positive
 
-HELP: Final = "measure tile shapes on this machine's GPU, and keep what is faster than the table"
+HELP: Final = "measure tile shapes on this machine's GPU, and keep the faster ones"
 DESCRIPTION: Final = (
     "Time tile shapes of the kernels on this machine's GPU against those of the "
-    "package's table, and keep in the cache folder what is faster by more than noise. Later "
-    "calls on a device of this name use it; MASKALG_TUNED=0 leaves it aside. Results may "
+    "package's table, and keep in the cache folder those that are faster by more than noise. Later "
+    "calls on this model of GPU use them; MASKALG_TUNED=0 ignores them. Results may "
     "differ in their last bits, as sums are made in another order."
 )
 _INTERRUPTED: Final = 130  # as a shell would say
@@ -31,12 +31,12 @@ def declare(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--cases", default="", help='comma-separated parts of names, such as "causal,window"')
     add("--dim", type=int, nargs="+", choices=SIZES, default=[64, 128], metavar="DIM",
-        help="head dimensions, the most of a size: 80 runs as 96, and 192 has values of 128 "
+        help="head dimensions; 96 stands for 65 to 96 too, and keys of 192 have values of 128 "
         "(64 128)")  # fmt: skip
-    add("--dtype", choices=list(_DTYPES), default="bfloat16", help="of the inputs (%(default)s)")
+    add("--dtype", choices=list(_DTYPES), default="bfloat16", help="input dtype (%(default)s)")
     add("--forward", action="store_true", help="tune the forward kernel alone")
     add("--backward", action="store_true", help="tune the kernels of the gradients alone")
-    add("--rounds", type=positive, default=9, help="turns of each tile in a final (%(default)s)")
+    add("--rounds", type=positive, default=9, help="turns of each tile in the final (%(default)s)")
     add("--dry-run", action="store_true", help="measure and print, and keep nothing")
     add(
         "--forget", action="store_true", help="delete everything that was kept, and measure nothing"

@@ -20,11 +20,11 @@ def declare(parser: argparse.ArgumentParser) -> None:
     add_expression(parser)
     add = parser.add_argument
     add("--target", metavar="TARGET", help="nvidia (or a GPU such as sm_90), gpu (others, or "
-        "gfx942), cpu, torch for what other libraries are given, or page for that of "
-        "explore; default: all")  # fmt: skip
-    add("--len", type=positive, metavar="N", help="compare the runs of tiles of a call of N "
-        "queries and keys as well, pair by pair")  # fmt: skip
-    add("--seconds", type=positive, default=10, help="a claim may take (%(default)s)")
+        "gfx942), cpu, torch (functions for other libraries) or page (that of explore); "
+        "default: all")  # fmt: skip
+    add("--len", type=positive, metavar="N", help="also check the tiles of a call of N queries "
+        "and keys, pair by pair")  # fmt: skip
+    add("--seconds", type=positive, default=10, help="most seconds for one claim (%(default)s)")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -214,20 +214,20 @@ def plan(
     batch: int | None = None,
     heads: int | None = None,
 ) -> Plan:
-    """Give each rank as many chunks of tokens, with the same work, and say which keys it needs.
+    """Give each rank equally many tokens and equal work, and say which keys it needs.
 
-    The work of a chunk is the number of tiles that its queries visit: those the proof of the mask
-    does not call empty, as a kernel visits them forward and backward. Numbers of tokens of two
-    ranks differ by a chunk at most. Only keys that a rank's queries may keep have to travel.
+    Tokens are dealt out in chunks, so two ranks differ by one chunk at most. The work of a chunk is
+    the number of tiles that its queries visit, those that the proof does not call empty. Only keys
+    that a rank's queries may keep have to travel.
 
     Args:
-        masks: a mask, or a score whose mask is meant; or those of all layers, each with the number
-            of layers that have it: `[(causal & sliding(1024), 20), (causal, 4)]`.
+        masks: a mask, or a score, whose mask is planned; or those of all layers, each with the
+            number of layers that have it: `[(causal & sliding(1024), 20), (causal, 4)]`.
         length: tokens of the sequence, queries and keys.
         ranks: processes that share it.
-        chunk: tokens that stay together; by default 128, the side of a kernel's tile, fewer where a
-            rank would have less than eight, and more of long images and videos.
-        batch: batch size, where a mask computes with `batch`; all entries share one plan.
+        chunk: tokens that stay together; by default 128, the side of a kernel's tile; fewer if a
+            rank would have less than eight chunks, more for long images and videos.
+        batch: batch size, if a mask computes with `batch`; all entries share one plan.
         heads: number of heads, where a mask computes with `head`.
 
     Raises:

@@ -26,10 +26,10 @@ def declare(parser: argparse.ArgumentParser) -> None:
         help="text files or folders of them (default: sources of Python's standard library)",
     )
     add("--tokens", type=positive, default=16384, help="length of the sequence (%(default)s)")
-    add("--window", type=positive, default=512, help="of the sliding window (%(default)s)")
+    add("--window", type=positive, default=512, help="keys in the sliding window (%(default)s)")
     add("--heads", type=positive, default=8, help="attention heads (%(default)s)")
     add("--head-dim", type=positive, default=64, help="size of a head (%(default)s)")
-    add("--seed", type=natural, default=0, help="of the random weights (%(default)s)")
+    add("--seed", type=natural, default=0, help="seed of the random weights (%(default)s)")
     add("--device", help="cpu or cuda (default: cuda where there is one)")
 
 
