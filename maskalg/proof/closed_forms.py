@@ -102,6 +102,11 @@ class Span:
     clause: Node | None = None
 
     @property
+    def bounds(self) -> tuple[Node, ...]:
+        """Its bounds and guards."""
+        return self.lows + self.highs + self.guards
+
+    @property
     def decided(self) -> bool:
         """Whether every tile is decided without looking at its elements."""
         return self.section is not None or (self.exact and not self.documents)
@@ -122,11 +127,20 @@ class ClosedForms:
     digits: DigitForms | None = None
 
     @property
+    def spans(self) -> tuple[Span, ...]:
+        """Those of touched keys, then those of keys that are not full."""
+        return self.touched + self.unfull
+
+    @property
+    def bounds(self) -> tuple[Node, ...]:
+        """The bounds and guards of all spans."""
+        return tuple([bound for span in self.spans for bound in span.bounds])
+
+    @property
     def exact(self) -> bool:
         """Whether every empty and full tile is found without looking at its elements, provided
         that ids are contiguous where spans rely on it."""
-        spans = self.touched + self.unfull
-        return self.digits is not None or all(span.exact or span.decided for span in spans)
+        return self.digits is not None or all(span.exact or span.decided for span in self.spans)
 
 
 _RUNGS: Final = ("closed form", "token sets", "tile predicates", "summaries", "evaluation")
@@ -145,8 +159,7 @@ def _rung_of(span: Span) -> str:
         parts = () if span.clause is None else span.clause.walk()
         entries = any(n.op in ("read", "opaque") and len(positions(n)) == 2 for n in parts)
         return "evaluation" if entries else "summaries"
-    bounds = span.lows + span.highs + span.guards
-    if span.keys is not None or any(n.op == "member" for b in bounds for n in b.walk()):
+    if span.keys is not None or any(n.op == "member" for b in span.bounds for n in b.walk()):
         return "token sets"
     return "closed form" if span.residue is None else "tile predicates"
 

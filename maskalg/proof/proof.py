@@ -14,7 +14,7 @@ from ..formula.expression import Expression
 from ..formula.nodes import Node
 from ..formula.printing import Shown, formula_text
 from ..formula.separation import has_mod
-from .closed_forms import ClosedForms, Span, last_rung
+from .closed_forms import ClosedForms, last_rung
 
 if TYPE_CHECKING:
     import torch
@@ -133,15 +133,12 @@ class Proof(Shown):
     @property
     def claim(self) -> str:
         """Whether every empty and full block is found, in words."""
-        pairs = {pair for span in self._spans() for pair in span.documents}
+        pairs = {pair for span in self.forms.spans for pair in span.documents}
         documents = sorted({slot.name for pair in pairs for slot in pair})
         claim = "exact" if self.exact else "sound, not exact: open tiles are evaluated"
-        if self.exact and documents and all(span.exact for span in self._spans()):
+        if self.exact and documents and all(span.exact for span in self.forms.spans):
             claim += f" if equal entries of {' and '.join(documents)} are contiguous"
         return claim
-
-    def _spans(self) -> tuple[Span, ...]:
-        return self.forms.touched + self.forms.unfull
 
 
 def prove(expression: Expression) -> Proof:

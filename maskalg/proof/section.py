@@ -62,14 +62,18 @@ class _Draft:
 
     def _equal_as_ordered(self) -> bool:
         """Whether equalities concern the function that the orders limit, one != at most."""
-        bases = {f for f, _ in self.order[:1]} | {nodes.negate(f) for f, _ in self.order[:1]}
+        bases = self._bases()
         unequal = sum(not holds for _, _, holds in self.equal)
         return bool(bases) and unequal <= 1 and all(f in bases for f, _, _ in self.equal)
 
     def _one_order(self) -> bool:
         """Whether all orders limit one function, from below or from above."""
-        bases = {f for f, _ in self.order[:1]} | {nodes.negate(f) for f, _ in self.order[:1]}
+        bases = self._bases()
         return all(f in bases for f, _ in self.order)
+
+    def _bases(self) -> set[Node]:
+        """The function that the first order limits, and its negative."""
+        return {base for f, _ in self.order[:1] for base in (f, nodes.negate(f))}
 
 
 def section_of(clause: Clause, signs: Signs, symbols: Symbols) -> Section | None:

@@ -109,9 +109,8 @@ def constant(
     Labels of tiles from summaries are made anew for every new tensor, in each step of a training or
     by each layer of a model that routes; most of what they are made of is the same every time.
     """
-    capturing = device.type == "cuda" and torch.cuda.is_current_stream_capturing()
     watched = torch._C._len_torch_dispatch_stack() > 0 or torch.compiler.is_compiling()
-    if capturing or watched:
+    if captured(device) or watched:
         return make()  # the memory of a graph is its own, and so are tensors of other classes
     whole = (*key, device, stream_of(device))
     found = CONSTANTS.recall(whole)
@@ -157,8 +156,7 @@ def memorable(tensors: Sequence[torch.Tensor]) -> bool:
     not read anew by a graph."""
     if torch.compiler.is_compiling() or any(tensor.is_inference() for tensor in tensors):
         return False
-    on_device = any(tensor.is_cuda for tensor in tensors)
-    return not (on_device and torch.cuda.is_current_stream_capturing())
+    return not any(captured(tensor.device) for tensor in tensors)
 
 
 def state_of(tensor: torch.Tensor) -> tuple[int, int, torch.Size]:
@@ -178,3 +176,8 @@ def state_of(tensor: torch.Tensor) -> tuple[int, int, torch.Size]:
 def stream_of(device: torch.device) -> int:
     """The current stream: another one would have to wait until something is computed on it."""
     return torch._C._cuda_getCurrentRawStream(device.index) if device.type == "cuda" else 0
+
+
+def captured(device: torch.device) -> bool:
+    """Whether a CUDA graph records what is done on a device, to repeat it on other entries."""
+    return device.type == "cuda" and torch.cuda.is_current_stream_capturing()

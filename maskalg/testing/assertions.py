@@ -178,7 +178,7 @@ def assert_labels_exact(
         raise mismatch(message, wanted, labels, place)
     form = bound(mask)
     forms = prove_structure(form.structure).forms
-    if all(_decided(span, form) for span in forms.touched + forms.unfull):
+    if all(_decided(span, form) for span in forms.spans):
         assert found.evaluated == 0, (
             f"{case}: the proof is called exact, yet {found.evaluated} blocks were left open\n"
             f"{mask.prove()}"

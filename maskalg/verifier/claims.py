@@ -538,7 +538,7 @@ def _bounds(
 ) -> Iterator[Claim]:
     forms = prove_structure(structure).forms
     known = [*given(structure, meaning, kernel), *tile_and_key()]
-    known += sizes_of_bounds(forms.touched + forms.unfull, meaning, kernel)
+    known += sizes_of_bounds(forms.spans, meaning, kernel)
     text, moving = names
     for side, spans, intervals in zip(
         ("touched", "not full"), (forms.touched, forms.unfull), found, strict=True

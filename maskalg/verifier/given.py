@@ -109,7 +109,7 @@ def sizes_of_bounds(spans: tuple[Span, ...], meaning: Meaning, kernel: Kernel) -
     checked to stay within (`integer_sizes.sizes_of`), and so are 64 bits in wide ones.
     """
     found: list[Term] = []
-    bounds = [bound for span in spans for bound in (*span.lows, *span.highs, *span.guards)]
+    bounds = [bound for span in spans for bound in span.bounds]
     for bound in filter(in_kernels, bounds):
         for part in bound.walk():
             if part.kind != "int":

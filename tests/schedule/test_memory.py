@@ -106,7 +106,7 @@ def test_what_graphs_keep_has_a_bound(monkeypatch):
     masks = [ma.neighborhood((64, 64), window) for window in (3, 5, 7, 9)]
     made = [runs_of(mask) for mask in masks]
     monkeypatch.setattr(rung, "MOST_OF_GRAPHS", 2 * made[0].nbytes)
-    monkeypatch.setattr(rung, "_capturing", lambda device: True)
+    monkeypatch.setattr(rung, "captured", lambda device: True)
     for _ in range(2):
         captured = [runs_of(mask) for mask in masks]
         assert [a is b for a, b in zip(captured, made, strict=True)] == [True, True, False, False]

@@ -15,7 +15,7 @@ from ...codegen.spans import packed_ids
 from ...engine.normal_form import Bound
 from ...formula.derived import documents_in
 from ...schedule.intervals.steps import StepTables, tables_of_slots
-from ...schedule.memory import MEMORY
+from ...schedule.memory import MEMORY, captured
 from .. import messages
 from ..call import Call
 from ..results import empty_result
@@ -74,7 +74,7 @@ def _most_documents(form: Bound, length: int) -> int:
     if made is not None and (ids.is_inference() or ids._version == 0):
         return min(made.number + 1, length)
     starts = _tables(form).named("start")
-    if starts.is_cuda and torch.cuda.is_current_stream_capturing():
+    if captured(starts.device):
         raise messages.documents_not_counted()
 
     def counted() -> int:

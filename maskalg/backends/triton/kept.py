@@ -18,7 +18,7 @@ from ...codegen.bits import may_cost
 from ...engine.extents import Extents, dependence
 from ...engine.normal_form import Bound
 from ...engine.recent import Recent
-from ...schedule.memory import Memory, stream_of
+from ...schedule.memory import Memory, captured, stream_of
 from ...schedule.tile_runs import EMPTY, FULL, PARTIAL
 from ...schedule.tiling import Of
 from .. import messages
@@ -146,7 +146,7 @@ class KeptBits:
         numbers = tuple(repr(v) for v in values if not isinstance(v, torch.Tensor))
         key = (self._form.structure.mask, numbers, self._layout, self._device)
         known = _COUNTS.recall(key)
-        if known is not None or _captured(self._device):
+        if known is not None or captured(self._device):
             return known
         small, large = [self.labels(side) != EMPTY for side in _COUNTED]
         begins = large & ~pad(large[..., :-1, :], (0, 0, 1, 0))
@@ -204,7 +204,3 @@ def labels_of_bits(bits: torch.Tensor, layout: BitsLayout, side: int) -> torch.T
     every = pad(every, cut, value=True).unflatten(2, (-1, side)).all(3)
     labels: torch.Tensor = torch.where(every, FULL, PARTIAL).to(torch.uint8) * some
     return labels[..., : -(-layout.columns // side)].contiguous()
-
-
-def _captured(device: torch.device) -> bool:
-    return device.type == "cuda" and torch.cuda.is_current_stream_capturing()

@@ -116,10 +116,8 @@ def _bounds(structure: Structure) -> tuple[Node, ...]:
     if not entries and structure.mask.ops().isdisjoint(_DIGITS):
         # Sums of positions and numbers, as the mask itself has them.
         return ()
-    forms = [prove_structure(one).forms for one in (structure, transposed(structure))]
-    spans = [span for form in forms for span in (*form.touched, *form.unfull)]
-    bounds = [bound for span in spans for bound in (*span.lows, *span.highs, *span.guards)]
-    return tuple(dict.fromkeys(filter(in_kernels, bounds)))
+    both = [prove_structure(one).forms.bounds for one in (structure, transposed(structure))]
+    return tuple(dict.fromkeys(filter(in_kernels, both[0] + both[1])))
 
 
 def _multiples_outgrow(structure: Structure, values: tuple[Known, ...], most: int) -> bool:

@@ -18,6 +18,7 @@ import torch
 from ...attention import attention
 from ...engine.pages import Pages
 from ...errors import MaskValueError
+from ...schedule.memory import captured
 from ...values.algebra import Mask
 from ...values.masks import causal, document, sliding
 from ...values.masks.documents.document import packed_ids
@@ -187,11 +188,10 @@ def _group(cache: PagedAttentionCache, packed: Packed, layer: int) -> _Group:
     """Mask and pages of a layer, made once for a step and the layers of its group."""
     if torch.compiler.is_compiling():
         return _made(cache, packed, layer)
-    on_gpu = packed.queries.device.type == "cuda"
-    captured = on_gpu and torch.cuda.is_current_stream_capturing()
+    recorded = captured(packed.queries.device)
     step = _STEPS.get(cache)
-    if step is None or step.read is not packed.read or step.captured != captured:
-        step = _STEPS[cache] = _Step(packed.read, captured)
+    if step is None or step.read is not packed.read or step.captured != recorded:
+        step = _STEPS[cache] = _Step(packed.read, recorded)
     number = cache.layer_index_to_group_indices[layer][0]
     if number not in step.groups:
         step.groups[number] = _made(cache, packed, layer)

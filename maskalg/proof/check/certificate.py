@@ -139,8 +139,9 @@ def _implied(pair: Node, wanted: Node, *laws: str) -> str:
 
 def _tries(span: Span, alternatives: list[Node]) -> Iterator[str]:
     """Ways to prove that each key of the span has a query of the tile in one of the cubes."""
-    bounds = span.lows + span.highs + span.guards
-    proposed = [[(cube, points) for points in witnesses(cube, bounds)] for cube in alternatives]
+    proposed = [
+        [(cube, points) for points in witnesses(cube, span.bounds)] for cube in alternatives
+    ]
     for row in zip_longest(*proposed):
         for cube, points in filter(None, row):
             yield _reached(span, cube, points)

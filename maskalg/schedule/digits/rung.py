@@ -18,6 +18,7 @@ from ...engine.extents import Extents
 from ...engine.normal_form import Bound
 from ...engine.recent import Recent
 from ...proof.digits.forms import DigitForms, Leaf, Numeral
+from ..memory import captured
 from ..summaries.labels import MOST_TILES, summary_marks
 from ..tile_runs import FULL, PARTIAL, TileRuns, marks_of
 from ..tiling import Of, Tiling
@@ -196,10 +197,6 @@ for each mask and lengths that were captured, however often they were, up to `MO
 MOST_OF_GRAPHS: Final = 1 << 28  # bytes in all
 
 
-def _capturing(device: torch.device) -> bool:
-    return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
-
-
 @dataclass(frozen=True)
 class DigitRung:
     """Tiles by digits; see `schedule.rung.Rung`."""
@@ -243,7 +240,7 @@ class DigitRung:
         numbers = tuple([v for v in tiling.form.values if not isinstance(v, torch.Tensor)])
         key = (tiling.form.structure, numbers, of, tiling.key)
         found = _KNOWN.recall(key)
-        if not _capturing(tiling.device):
+        if not captured(tiling.device):
             return _KNOWN.keep(key, self._made(tiling, of)) if found is None else found
         # A graph that is captured before any call made them, or when those of other graphs fill
         # the memory that is theirs, labels its tiles by itself.

@@ -179,7 +179,7 @@ class IntervalRung:
 
     @property
     def _spans(self) -> tuple[Span, ...]:
-        return self.forms.touched + self.forms.unfull
+        return self.forms.spans
 
     def _ranges(self, rows: Rows, block_kv: int) -> tuple[Ranges, Ranges]:
         """Tiles of keys that the spans of each side meet, for each tile of queries."""

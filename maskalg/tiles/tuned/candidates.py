@@ -81,18 +81,16 @@ def _of_plain(tile: Tile) -> Iterator[Tile]:
         yield replace(tile, block_kv=block)
     for warps in _beside(tile.warps, _WARPS):
         yield replace(tile, warps=warps)
-    for stages in (tile.stages - 1, tile.stages + 1):
-        if _STAGES[0] <= stages <= _STAGES[1]:
-            yield replace(tile, stages=stages)
+    for stages in _next_to(tile.stages, _STAGES):
+        yield replace(tile, stages=stages)
     yield replace(tile, one_loop=not tile.one_loop)
 
 
 def _of_hopper(tile: HopperTile) -> Iterator[HopperTile]:
     for block in _beside(tile.block_kv, _HOPPER_BLOCKS):
         yield replace(tile, block_kv=block)
-    for stages in (tile.stages - 1, tile.stages + 1):
-        if _HOPPER_STAGES[0] <= stages <= _HOPPER_STAGES[1]:
-            yield replace(tile, stages=stages)
+    for stages in _next_to(tile.stages, _HOPPER_STAGES):
+        yield replace(tile, stages=stages)
     for consumers, budgets in _REGISTERS.items():
         dealt = budgets if consumers == tile.consumers else budgets[:1]
         for registers, of_consumer, of_producer in dealt:
@@ -113,9 +111,8 @@ def _of_hopper(tile: HopperTile) -> Iterator[HopperTile]:
 def _of_hopper_backward(tile: HopperBackwardTile) -> Iterator[HopperBackwardTile]:
     for block in _beside(tile.block, _HOPPER_BLOCKS):
         yield replace(tile, block=block)
-    for stages in (tile.stages - 1, tile.stages + 1):
-        if _HOPPER_STAGES[0] <= stages <= _HOPPER_STAGES[1]:
-            yield replace(tile, stages=stages)
+    for stages in _next_to(tile.stages, _HOPPER_STAGES):
+        yield replace(tile, stages=stages)
     yield replace(tile, overlap=not tile.overlap)
     yield replace(tile, anew=not tile.anew)
     yield replace(tile, persistent=not tile.persistent)
@@ -168,3 +165,7 @@ def _rings(key: Key, tile: HopperTile | HopperBackwardTile) -> int:
     stage = tile.block * (row if tile.one_ring else both)
     exchanged = 2 * tile.rows * tile.block * key.element_bytes if tile.divided else 0
     return places * tile.rows * both + tile.stages * stage + exchanged
+
+
+def _next_to(count: int, limits: tuple[int, int]) -> list[int]:
+    return [other for other in (count - 1, count + 1) if limits[0] <= other <= limits[1]]

@@ -86,9 +86,7 @@ class Integers:
     def _parts(self) -> Iterator[Node]:
         """Each integer that is computed."""
         structure = self._structure
-        forms = [prove_structure(one).forms for one in (structure, transposed(structure))]
-        spans = [span for one in forms for span in (*one.touched, *one.unfull)]
-        bounds = [bound for span in spans for bound in (*span.lows, *span.highs, *span.guards)]
+        both = [prove_structure(one).forms.bounds for one in (structure, transposed(structure))]
         formulas = [structure.mask, structure.bias]
         differences = [
             nodes.subtract(*part.args)  # which the page computes over a rectangle
@@ -96,7 +94,7 @@ class Integers:
             for part in formula.walk()
             if part.op in ("ge", "eq") and {arg.kind for arg in part.args} == {"int"}
         ]
-        formulas += [*bounds, *differences]
+        formulas += [*both[0], *both[1], *differences]
         for part in dict.fromkeys(part for formula in formulas for part in formula.walk()):
             if part.kind == "int" and part.args and part.op not in ("read", "step", "member"):
                 yield part

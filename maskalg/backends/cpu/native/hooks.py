@@ -151,9 +151,9 @@ def _function(name: str, formula: Node, write: str, cpp: Cpp) -> str:
 
 def _bounded(structure: Structure, forms: ClosedForms) -> bool:
     """Whether the loop computes its bounds itself."""
-    if rung_of(structure).on_host != "spans" or len(forms.touched + forms.unfull) > MOST_INTERVALS:
+    if rung_of(structure).on_host != "spans" or len(forms.spans) > MOST_INTERVALS:
         return False
-    bounds = bound_formulas(structure)
+    bounds = forms.bounds
     return all(in_kernels(b) and is_printable(_read(b, structure), exact=True) for b in bounds)
 
 
@@ -161,7 +161,7 @@ def _bounded(structure: Structure, forms: ClosedForms) -> bool:
 def steps(structure: Structure) -> tuple[Node, ...]:
     """A reading of each table of documents that the bounds read."""
     found: dict[object, Node] = {}
-    for formula in bound_formulas(structure):
+    for formula in prove_structure(structure).forms.bounds:
         for part in formula.walk():
             if part.op == "step" and in_kernels(part):
                 found.setdefault(_table_of(part), part)
@@ -192,16 +192,9 @@ def _read(formula: Node, structure: Structure) -> Node:
     return nodes.substitute(formula, replaced)
 
 
-def bound_formulas(structure: Structure) -> list[Node]:
-    """The formulas that `bounds` computes."""
-    forms = prove_structure(structure).forms
-    spans = forms.touched + forms.unfull
-    return [bound for span in spans for bound in (*span.lows, *span.highs, *span.guards)]
-
-
 def _bounds(forms: ClosedForms, cpp: Cpp, structure: Structure) -> str:
     lines: list[str] = []
-    for number, span in enumerate(forms.touched + forms.unfull):
+    for number, span in enumerate(forms.spans):
         lines += _interval(2 * number, span, lambda bound: cpp(_read(bound, structure)))
     body = "\n".join(f"  {line}" for line in [*cpp.lines["once"], *lines])
     return f'extern "C" void bounds({_BOUNDS}) {{\n{body}\n}}'

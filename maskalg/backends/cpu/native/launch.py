@@ -20,6 +20,7 @@ from ....engine.long_integers import as_float32
 from ....engine.normal_form import Bound, Structure
 from ....engine.widths import Known, bits_of, known_of
 from ....formula.nodes import Node
+from ....proof.proof import prove_structure
 from ....schedule.intervals.steps import tables_of, tables_of_slots
 from ....schedule.memory import MEMORY, of_numbers, state_of
 from ....schedule.rung import rung_of
@@ -29,7 +30,7 @@ from ... import messages
 from ...call import Call
 from ...results import empty_gradients, empty_result
 from .compile import CompileError, compiler, library
-from .hooks import ENTRY_TYPES, Hooks, bound_formulas, hooks_of, step_slots, steps
+from .hooks import ENTRY_TYPES, Hooks, hooks_of, step_slots, steps
 
 _DTYPES: Final = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 TILE: Final = 48  # queries, as in skeleton.cpp
@@ -323,4 +324,4 @@ def _known_to_fit(structure: Structure, known: tuple[Known, ...]) -> bool:
 
 
 def _formulas(structure: Structure) -> list[Node]:
-    return [structure.mask, structure.bias, *bound_formulas(structure)]
+    return [structure.mask, structure.bias, *prove_structure(structure).forms.bounds]

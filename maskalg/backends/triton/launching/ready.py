@@ -19,7 +19,7 @@ import torch
 
 from ....codegen.hooks import Hooks
 from ....engine.pages import Pages
-from ....schedule.memory import state_of, stream_of
+from ....schedule.memory import captured, state_of, stream_of
 from ...call import Call
 from .. import tuned as triton_tuned
 from ..arguments import hooked, numbers_among, tables_of
@@ -329,7 +329,7 @@ def launch_again(
     ready = remembered.get(kind)
     stream = stream_of(call.query.device)
     if type(ready) is Ready:
-        if (ready.tables or ready.stream is not None) and _captured(call):
+        if (ready.tables or ready.stream is not None) and captured(call.query.device):
             return None  # a graph has tables of its own
         if ready.serves(call, stream):
             return ready.launch(given, stream)
@@ -380,7 +380,7 @@ def remember(
     misses = call.form.remembered.get(kind, 0)
     if not isinstance(misses, int) or misses >= _PATIENCE or not _plain(call):
         return
-    if (hooks.tables or kept or _filled(call)) and _captured(call):
+    if (hooks.tables or kept or _filled(call)) and captured(call.query.device):
         return
     tables = tables_of(hooks, call)
     found = [*given, *results, *kept, *made]
@@ -449,7 +449,9 @@ def _resized(
         return None
     known = family.known.get(family.route(call, given))
     hooks = family.hooks
-    if known is None or ((hooks.tables or known.once or _filled(call)) and _captured(call)):
+    if known is None or (
+        (hooks.tables or known.once or _filled(call)) and captured(call.query.device)
+    ):
         return None
     tables = tables_of(hooks, call)
     if kind_of_argument(tables) != known.tables:
@@ -577,8 +579,3 @@ def _aligned(given: Sequence[Any]) -> bool:
 def _filled(call: Call) -> bool:
     """Whether a sink that is a number is passed, in a tensor filled for it."""
     return isinstance(call.weight.sink, (int, float))
-
-
-def _captured(call: Call) -> bool:
-    """Whether the call becomes part of a CUDA graph."""
-    return call.query.is_cuda and torch.cuda.is_current_stream_capturing()
