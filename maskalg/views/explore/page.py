@@ -13,7 +13,7 @@ from typing import Final
 from ...engine.extents import Lengths
 from ...errors import MaskTypeError, MaskValueError
 from ...formula.expression import Expression
-from ..inspect.heat import reads_positions
+from ..inspect.heat import is_curve
 from .javascript import text
 from .payload import payload
 
@@ -81,7 +81,7 @@ def html(
             f"explore shows masks, biases and scores, got {expression!r} of type "
             f"{type(expression).__name__}."
         )
-    if expression.kind == "bias" and not reads_positions(expression.bias_node):
+    if is_curve(expression):
         raise MaskTypeError(
             f"{expression} is the same for every query and key, so there is nothing to look into. "
             "Its curve is drawn by bias.plot(q_len); explore shows it beside a mask: mask + bias."

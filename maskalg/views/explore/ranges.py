@@ -21,7 +21,7 @@ UNKNOWN: Final = "UNKNOWN"
 
 def truth(node: Node, js: JavaScript) -> str:
     """Whether a condition holds everywhere, nowhere, or neither is known."""
-    if not _reads_positions(node):
+    if not positions(node):
         return f"({js(node)} ? YES : NO)"
     if node.op == "not":
         return f"(2 - {truth(node.args[0], js)})"
@@ -39,7 +39,7 @@ def truth(node: Node, js: JavaScript) -> str:
 
 def values(node: Node, js: JavaScript) -> str:
     """The range of an integer formula."""
-    if not _reads_positions(node):
+    if not positions(node):
         return f"point({js(node)})"
     rule = _RULES.get(node.op)
     return UNKNOWN if rule is None else rule(node, js)
@@ -50,13 +50,9 @@ def entries(node: Node, js: JavaScript) -> str:
     return f"entries(T[{slot_index(node)}], {', '.join(places)})"
 
 
-def _reads_positions(node: Node) -> bool:
-    return bool(positions(node))
-
-
 def _sum(node: Node, js: JavaScript) -> str:
-    still = [term for term in node.args if not _reads_positions(term)]
-    moving = [values(term, js) for term in node.args if _reads_positions(term)]
+    still = [term for term in node.args if not positions(term)]
+    moving = [values(term, js) for term in node.args if positions(term)]
     if still:
         moving.append(f"point({js(nodes.add(*still))})")
     return _applied("plus")(moving)

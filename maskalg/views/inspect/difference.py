@@ -48,7 +48,7 @@ def overview(
     a: Expression, b: Expression, sides: Comparison, q_len: int, kv_len: int | None
 ) -> Difference:
     """Blocks that hold a pair of each kind, at most 32 a side."""
-    block = fitting_block(max(q_len, q_len if kv_len is None else kv_len), _CELLS)
+    block = fitting_block(q_len, q_len if kv_len is None else kv_len, _CELLS)
     some = [
         picture(mask, q_len, kv_len, cells=_CELLS, block=block).labels != EMPTY
         for mask in (both(a, b), sides.only_a.mask, sides.only_b.mask)

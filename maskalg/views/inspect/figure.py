@@ -17,7 +17,7 @@ from ...errors import MaskTypeError, MissingPackageError
 from ...formula.expression import Expression
 from ...schedule.tile_runs import EMPTY, FULL
 from .choice import Choice, parts_of
-from .heat import Heat, heat, reads_positions
+from .heat import Heat, heat, is_curve
 from .palette import DIVERGING, DROPPED, LIGHT, NAMES
 from .picture import Picture, picture
 from .terminal import percent, size_text
@@ -115,7 +115,7 @@ def drawable(
     choice.check("plot", expression)
     if expression.kind == "mask":
         return picture(expression, q_len, kv_len, cells=CELLS, block=block, choice=choice)
-    if expression.kind == "bias" and not reads_positions(expression.bias_node):
+    if is_curve(expression):
         return expression
     values = heat(expression, q_len, kv_len, cells=CELLS, block=block, choice=choice)
     if expression.kind == "bias":

@@ -10,9 +10,9 @@ from ...engine.evaluate import Environment, evaluate
 from ...engine.extents import Lengths, resolve
 from ...engine.normal_form import bound
 from ...formula.expression import Expression
-from ...formula.nodes import Node, is_additive
+from ...formula.nodes import is_additive
+from ...formula.separation import positions
 from ...schedule.tile_runs import EMPTY
-from ...schedule.tiling import block_pair
 from .choice import Choice, one_entry
 from .picture import FIRST, Cells, Picture, fitting_block
 
@@ -55,10 +55,7 @@ def heat(
     title, notes = str(expression), choice.notes(expression)
     form = bound(one_entry(expression, choice).to("cpu"))
     extents = resolve(form, Lengths(q_len, kv_len))
-    if block is None:
-        block = fitting_block(max(extents.q_len, extents.kv_len), cells)
-    else:
-        block, _ = block_pair(block)
+    block = fitting_block(extents.q_len, extents.kv_len, cells, block)
     adds = is_additive(expression.bias_node)
     if not adds:
         notes = ("what a score of 1 becomes", *notes)
@@ -78,6 +75,6 @@ def heat(
     return Heat(title, block, extents.q_len, extents.kv_len, notes, values)
 
 
-def reads_positions(bias: Node) -> bool:
-    """Whether the bias differs from one query or key to the next."""
-    return bool({"q_idx", "kv_idx"} & bias.indices())
+def is_curve(expression: Expression) -> bool:
+    """Whether an expression is a bias that is the same for every query and key."""
+    return expression.kind == "bias" and not positions(expression.bias_node)

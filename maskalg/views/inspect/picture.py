@@ -119,10 +119,7 @@ def picture(
     mask = one_entry(mask, choice).to("cpu")
     form, lengths = bound(mask), Lengths(q_len, kv_len)
     extents = resolve(form, lengths)
-    if block is None:
-        block = fitting_block(max(extents.q_len, extents.kv_len), cells)
-    else:
-        block, _ = block_pair(block)
+    block = fitting_block(extents.q_len, extents.kv_len, cells, block)
     most = _MOST_ELEMENTS if most_elements is None else most_elements
     small = extents.q_len * extents.kv_len <= most
     rung = rung_of(form.structure)
@@ -139,10 +136,13 @@ def picture(
     return Picture(title, block, extents.q_len, extents.kv_len, notes, found)
 
 
-def fitting_block(length: int, cells: int) -> int:
-    """The smallest power of two that cuts `length` into at most `cells` blocks."""
+def fitting_block(q_len: int, kv_len: int, cells: int, asked: int | None = None) -> int:
+    """The side of blocks that was asked for, or the smallest power of two that cuts both lengths
+    into at most `cells` blocks."""
+    if asked is not None:
+        return block_pair(asked)[0]
     block = 1
-    while block * cells < length:
+    while block * cells < max(q_len, kv_len):
         block *= 2
     return block
 
@@ -184,6 +184,6 @@ def evaluated(mask: Expression, q_len: int, kv_len: int, *, cells: int, choice: 
     title, notes = str(mask), choice.notes(mask)
     form = bound(one_entry(mask, choice).to("cpu"))
     extents = resolve(form, Lengths(q_len, kv_len))
-    block = fitting_block(max(q_len, kv_len), cells)
+    block = fitting_block(q_len, kv_len, cells)
     labels = labels_by_elements(form, extents, block)
     return Picture(title, block, q_len, kv_len, notes, labels)

@@ -24,7 +24,7 @@ from ...formula.printing import Shown
 from ...proof.proof import Proof
 from ...schedule.block_map import BlockMap, Segments
 from ..inspect.choice import Choice, one_entry, parts_of
-from ..inspect.heat import heat, reads_positions
+from ..inspect.heat import heat, is_curve
 from ..inspect.palette import NAMES
 from ..inspect.picture import FIRST, Picture, evaluated, picture
 from ..inspect.terminal import kept_text, percent, size_text
@@ -184,7 +184,7 @@ def _formula(text: str) -> str:
 
 def _drawn(expression: Expression, facts: list[str]) -> str | None:
     """The picture of an expression; what it shows is added to the facts."""
-    if expression.kind == "bias" and not reads_positions(expression.bias_node):
+    if is_curve(expression):
         return None
     lengths = lengths_to_show(expression, FIRST)
     if lengths is None:

@@ -136,9 +136,8 @@ def test_half_blocks_are_the_labels(case: tuple[ma.Mask, int, int | None, int]) 
     wanted = labels.repeat_interleave(zoom, 0).repeat_interleave(zoom, 1)
     assert found[: len(wanted)].equal(wanted)
     assert not found[len(wanted) :].any()
-    assert labels.equal(
-        mask.blocks(q_len, kv_len, block=fitting_block(max(q_len, kv_len or 0), width)).labels[0, 0]
-    )
+    block = fitting_block(q_len, kv_len or 0, width)
+    assert labels.equal(mask.blocks(q_len, kv_len, block=block).labels[0, 0])
 
 
 def _decoded(text: str) -> torch.Tensor:
