@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 import torch
 
 from ..engine.extents import Extents
-from ..engine.float8 import FLOAT8, Descales
+from ..engine.float8 import Descales, out_dtype
 from ..engine.normal_form import Bound
 from ..engine.pages import Pages
 from ..values.weights import Weight, softmax
@@ -54,7 +54,7 @@ class Call(NamedTuple):
     @property
     def out_dtype(self) -> torch.dtype:
         """The dtype of the output: that of the query, or bfloat16 for float8."""
-        return torch.bfloat16 if self.query.dtype == FLOAT8 else self.query.dtype
+        return out_dtype(self.query.dtype)
 
     @property
     def others(self) -> tuple[Any, ...]:

@@ -19,6 +19,11 @@ value `[batch, kv_heads]`."""
 _LARGEST: Final = torch.finfo(FLOAT8).max
 
 
+def out_dtype(dtype: torch.dtype) -> torch.dtype:
+    """The dtype of an output, from that of the query: bfloat16 of float8, else the same."""
+    return torch.bfloat16 if dtype == FLOAT8 else dtype
+
+
 def to_float8(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """A tensor in float8 with one factor for each head, as `attention` takes them.
 

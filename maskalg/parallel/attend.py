@@ -19,13 +19,14 @@ from ..attention import attention as attend
 from ..attention import checked_call
 from ..backends.choice import backend_name, backend_of
 from ..backends.results import with_sink
+from ..engine.float8 import FLOAT8
 from ..engine.normal_form import bound
 from ..formula.expression import Expression
 from ..operators.inputs import as_autocast_wants, check_weight, extents_of
 from ..values.algebra import Mask, Score
 from ..values.weights import Weight, softmax
 from .planning import Plan
-from .ranges import Call, Merged, Sum
+from .ranges import Call, Merged, Sum, summed_in
 from .steps import Hop, Method, Steps, steps_of
 
 if TYPE_CHECKING:
@@ -77,7 +78,8 @@ def attention(
         backend: as `maskalg.attention` takes it.
 
     Returns:
-        The output `[batch, heads, tokens, value_dim]`.
+        The output `[batch, heads, tokens, value_dim]`, in bfloat16 for float8 inputs, which have no
+        gradients.
 
     Raises:
         TypeError, ValueError: a mask that was not planned, inputs that are not the tokens of this
@@ -124,6 +126,8 @@ def attention(
     )
     inputs = (query, key, value, *shared[: len(names)])
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in inputs):
+        if query.dtype == FLOAT8:
+            raise errors.float8_gradient()
         results: Tensors = _Attention.apply(run, *inputs)  # type: ignore[no-untyped-call]
     else:
         results = run.forward(inputs)[:2]
@@ -218,8 +222,12 @@ class _Run:
             Sum(each, x)
             for each, x in zip((ranges.queries, ranges.keys, ranges.keys), inputs, strict=False)
         )
-        of_learned = [torch.zeros_like(tensor) for tensor in learned]
-        returning: list[tuple[Hop, Callable[[], torch.Tensor]]] = []
+        of_learned = [torch.zeros_like(x, dtype=summed_in(x.dtype)) for x in learned]
+        returned = [
+            x.new_zeros((*x.shape[:2], len(ranges.sent), x.shape[3]), dtype=summed_in(x.dtype))
+            for x in (key, value)
+        ]
+        arriving: list[tuple[Hop, Callable[[], torch.Tensor]]] = []  # two at most
         # First those whose gradients have to travel.
         for part in reversed(kept) if kept else self._parts(key, value):
             hop, of_keys, of_values = part.hop, of_key, of_value
@@ -241,28 +249,18 @@ class _Run:
                 packed = _packed(of_keys.total(), of_values.total())
                 back = torch.empty_like(packed)
                 back[hop.order] = packed
-                returning.append((hop, _exchange(back, hop.back, hop.to, self.group)))
+                arriving.append((hop, _exchange(back, hop.back, hop.to, self.group)))
+                if len(arriving) > 1:
+                    _add(returned, *arriving.pop(0))
+        for each in arriving:
+            _add(returned, *each)
         totals = [of_key.total(), of_value.total()]
-        if returning:
-            self._add(totals, returning)
-        return [of_query.total(), *totals, *of_learned]
-
-    def _add(
-        self,
-        totals: list[torch.Tensor],
-        returning: list[tuple[Hop, Callable[[], torch.Tensor]]],
-    ) -> None:
-        """Add gradients of keys and values that other ranks return."""
-        sent = self.steps.sent
-        dtype = torch.promote_types(totals[0].dtype, torch.float32)
-        sums = [total.index_select(2, sent).to(dtype) for total in totals]
-        for hop, arrived in returning:
-            # What comes from one rank is added at once: each token of it is there once.
-            for at, rows in zip(hop.sent.split(hop.to), arrived().split(hop.to), strict=True):
-                for total, came in zip(sums, _unpacked(rows, *totals), strict=True):
-                    total.index_add_(2, at, came.to(dtype))
-        for total, added in zip(totals, sums, strict=True):
-            total.index_copy_(2, sent, added.to(total.dtype))
+        if ranges.hops:
+            for total, added in zip(totals, returned, strict=True):
+                added += total.index_select(2, ranges.sent)
+                total.index_copy_(2, ranges.sent, added.to(total.dtype))
+        found = zip(of_learned, learned, strict=True)
+        return [of_query.total(), *totals, *(total.to(x.dtype) for total, x in found)]
 
     def _gradients(
         self,
@@ -360,7 +358,9 @@ def _exchange(
     from torch import distributed
 
     came = rows.new_empty((sum(back), rows.shape[1]))
-    work = distributed.all_to_all_single(came, rows, back, to, group=group, async_op=True)
+    # Transports have no float8: its bytes travel.
+    into, out = (x.view(torch.uint8) if x.dtype == FLOAT8 else x for x in (came, rows))
+    work = distributed.all_to_all_single(into, out, back, to, group=group, async_op=True)
 
     def wait() -> torch.Tensor:
         work.wait()
@@ -368,6 +368,14 @@ def _exchange(
         return came
 
     return wait
+
+
+def _add(returned: Sequence[torch.Tensor], hop: Hop, arrived: Callable[[], torch.Tensor]) -> None:
+    """Add gradients of keys and values that other ranks return."""
+    # What comes from one rank is added at once: each token of it is there once.
+    for at, rows in zip(hop.sent.split(hop.to), arrived().split(hop.to), strict=True):
+        for total, came in zip(returned, _unpacked(rows, *returned), strict=True):
+            total.index_add_(2, at, came.to(total.dtype))
 
 
 def _packed(key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:

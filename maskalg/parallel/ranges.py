@@ -13,6 +13,7 @@ import torch
 
 from ..backends.merge import merge
 from ..backends.results import empty_result
+from ..engine.float8 import out_dtype
 
 _MOST_HELD: Final = 4  # results of a range
 _Result = tuple[torch.Tensor, torch.Tensor]  # output and lse
@@ -110,7 +111,7 @@ class Merged:
     def __init__(self, ranges: Ranges, query: torch.Tensor, value_dim: int) -> None:
         """Nothing yet, of all queries of `query`."""
         self.ranges, self.query, self.value_dim = ranges, query, value_dim
-        self.dtype = query.dtype  # of outputs, which float8 inputs have in another
+        self.dtype = out_dtype(query.dtype)
         self.held: list[list[_Result]] = [[] for _ in ranges.parts]
         self.whole: tuple[torch.Tensor | None, torch.Tensor | None] = None, None
 
@@ -119,8 +120,7 @@ class Merged:
         if call is self.ranges.whole:
             self.whole = result
         out, lse = result
-        self.dtype = out.dtype
-        wide = torch.promote_types(out.dtype, torch.float32)
+        wide = summed_in(self.dtype)
         for number, place in self.ranges.of_call(call):
             held = self.held[number]
             held.append((out[:, :, place], lse[:, :, place]))
@@ -138,13 +138,17 @@ class Merged:
                 results.append((None, None))
         outs, lses = ([each[n] for each in results] for n in (0, 1))
         new = partial(empty_result, self.query, self.value_dim, self.dtype)
-        wide = torch.promote_types(self.dtype, torch.float32)
-        rows = partial(self.query.new_empty, self.query.shape[:3], dtype=wide)
+        rows = partial(self.query.new_empty, self.query.shape[:3], dtype=summed_in(self.dtype))
         whole, of_whole = self.whole
         return (
             self.ranges.joined(outs, whole, new),
             self.ranges.joined(lses, of_whole, rows, -math.inf),
         )
+
+
+def summed_in(dtype: torch.dtype) -> torch.dtype:
+    """The dtype that many numbers of `dtype` are added in: float32, or float64 of float64."""
+    return torch.promote_types(dtype, torch.float32)
 
 
 def _merged(results: Sequence[_Result]) -> _Result:
@@ -171,7 +175,7 @@ class Sum:
                 self.so_far[number] = mine
                 continue
             if len(self.ranges.parts[number][1]) > 2:
-                so_far = so_far.to(torch.promote_types(found.dtype, torch.float32))
+                so_far = so_far.to(summed_in(found.dtype))
             self.so_far[number] = so_far + mine
 
     def total(self) -> torch.Tensor:

@@ -25,6 +25,7 @@ from maskalg import (
     alibi,
     causal,
     document,
+    errors,
     nothing,
     parallel,
     prefix,
@@ -135,6 +136,19 @@ def learned_in_half_precision(processes, rank):
     out = parallel.attention(*tensors, score, plan)
     (out * change[:, :, own]).sum().backward()
     return [*(t.grad for t in tensors), slopes.grad]
+
+
+def in_float8(processes, rank):
+    """Outputs of a mask that gives each rank calls, and of one that gives none."""
+    tensors = [t.to(torch.float8_e4m3fn) for t in inputs()[0:3]]
+    outs = []
+    for mask in (causal, nothing):
+        plan = parallel.plan(mask, LENGTH, processes, chunk=CHUNK)
+        own = [t[:, :, plan.tokens(rank)] for t in tensors]
+        outs.append(parallel.attention(*own, mask, plan))
+    with pytest.raises(errors.BackendError, match="not built for float8"):
+        parallel.attention(own[0].requires_grad_(), *own[1:], mask, plan)
+    return outs
 
 
 def sink_of_nothing(processes, rank):
@@ -258,6 +272,7 @@ def process(rank, processes, folder):
                 results[case, method] = traceback.format_exc()
     for way in (
         in_half_precision,
+        in_float8,
         learned_in_half_precision,
         sink_of_nothing,
         left_to_others,
@@ -314,6 +329,19 @@ def test_output_and_gradients_are_those_of_one_process(computed, case, method):
             else:
                 torch.testing.assert_close(results[number], wanted[number], atol=1e-10, rtol=1e-8)
                 assert torch.equal(results[number], found[0][number])
+
+
+def test_float8(computed):
+    tensors = [t.to(torch.float8_e4m3fn) for t in inputs()[0:3]]
+    plan = parallel.plan(causal, LENGTH, len(computed), chunk=CHUNK)
+    found = [results["in_float8"] for results in computed]
+    wrong = [text for text in found if isinstance(text, str)]
+    assert not wrong, wrong[0]
+    out = whole(computed, plan, [outs[0] for outs in found])
+    wanted = ma.attention(*tensors, causal)
+    assert out.dtype == wanted.dtype == torch.bfloat16
+    torch.testing.assert_close(out, wanted, atol=2e-2, rtol=2e-2)
+    assert all(outs[1].dtype == torch.bfloat16 and not outs[1].any() for outs in found)
 
 
 def test_half_precision(computed):

@@ -131,3 +131,55 @@ def test_results_held_around_a_ring_do_not_grow_with_the_ranks(group, monkeypatc
     group.results(ranks, of_rank)
     assert len(most) == ranks and max(map(len, held.values())) >= ranks
     assert max(most.values()) <= 12
+
+
+def backward_around_a_ring(group, ranks, score, learned=()):
+    """The gradients of learned tensors on each rank."""
+    plan = parallel.plan(score, 256, ranks, chunk=4)
+
+    def of_rank(rank):
+        steps = steps_of(plan, 0, rank, "ring", torch.device("cpu"))
+        options = attend._Options(None, "cpu")
+        run = attend._Run(steps, None, score, attend._learned(score)[0], options, keeps=False)
+        own = torch.randn(3, 1, 1, plan.count(rank), 8, requires_grad=True)
+        out, _ = attend._Attention.apply(run, *own, *learned)
+        return torch.autograd.grad(out.sum(), [own, *learned])[1:]
+
+    return group.results(ranks, of_rank)
+
+
+@pytest.mark.parametrize("ranks", [4, 16])
+def test_gradients_that_return_around_a_ring_are_added_as_they_come(group, monkeypatch, ranks):
+    under_way, most = dict.fromkeys(range(ranks), 0), dict.fromkeys(range(ranks), 0)
+
+    def counted(*exchange):
+        rank, arrives = group.of.rank, group.exchange(*exchange)
+        under_way[rank] += 1
+        most[rank] = max(most[rank], under_way[rank])
+
+        def wait():
+            under_way[rank] -= 1
+            return arrives()
+
+        return wait
+
+    monkeypatch.setattr(attend, "_exchange", counted)
+    backward_around_a_ring(group, ranks, ma.causal)
+    assert set(under_way.values()) == {0}
+    assert max(most.values()) == 3  # the next keys, and the gradients of these and the last ones
+
+
+def test_gradients_of_learned_tensors_in_half_precision_are_added_in_float32(group, monkeypatch):
+    calls, small = {}, 2.0**-9  # 1 + small is 1 in bfloat16
+
+    def found(self, inputs, learned, call, of_rows):
+        calls[group.of.rank] = number = calls.get(group.of.rank, 0) + 1
+        mine = torch.full_like(learned[0], 1.0 if number == 1 else small)
+        return [*map(torch.zeros_like, inputs), mine]
+
+    monkeypatch.setattr(attend._Run, "_gradients", found)
+    slope = torch.tensor([0.5], dtype=torch.bfloat16, requires_grad=True)
+    parts = backward_around_a_ring(group, 16, ma.causal + ma.alibi(slope), [slope])
+    assert max(calls.values()) >= 16
+    wanted = [torch.tensor([1 + (calls[rank] - 1) * small]).bfloat16() for rank in range(16)]
+    assert [gradient for (gradient,) in parts] == wanted
