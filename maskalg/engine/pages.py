@@ -139,7 +139,7 @@ class Pages:
     def _state(self) -> object:
         """A value that a write to the tensors changes; a new one where writes are not counted."""
         tensors = (self.table, self.lengths, *self.tensors[1:])
-        if any(tensor.is_inference() for tensor in tensors):
+        if any(tensor.is_inference() or type(tensor) is not torch.Tensor for tensor in tensors):
             return object()
         return [(tensor._version, tensor.data_ptr()) for tensor in tensors]
 

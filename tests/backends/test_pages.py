@@ -4,6 +4,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.fx.experimental.proxy_tensor import make_fx
 
 import maskalg as ma
 from maskalg import causal, errors, sliding
@@ -106,6 +107,17 @@ def test_compiled():
     given = (case.query, case.key_pages, case.value_pages, case.pages.lengths - 3)
     out = compiled(*given, case.pages.table, case.pages.lengths)
     torch.testing.assert_close(out.double(), case.wanted()[0], atol=1e-5, rtol=1e-5)
+
+
+def test_traced_with_symbols_for_sizes():
+    case = paged("causal", [90, 40], [3, 3])
+
+    def step(query, key, value, table, lengths):
+        return ma.attention(query, key, value, causal, pages=ma.Pages(table, lengths))
+
+    given = (case.query, case.key_pages, case.value_pages, case.pages.table, case.pages.lengths)
+    graph = make_fx(step, tracing_mode="symbolic")(*given)
+    assert torch.equal(graph(*given), step(*given))
 
 
 @pytest.mark.parametrize("name", MASKS)
