@@ -112,17 +112,17 @@ def attention(
             consecutive query heads share a key-value head.
         value: `[batch, kv_heads, kv_len, value_dim]`.
         score: a mask, a bias, or `mask + bias`; None keeps everything.
-        scale: factor of q . k, a finite number, by default `1 / sqrt(head_dim)`. Multiply the query
-            by a learned one.
+        scale: factor of q . k, a finite number, by default `1 / sqrt(head_dim)`. To learn it,
+            multiply the query by a parameter.
         weight: what turns scores into weights.
-        return_lse: return `(out, lse)` with the natural-log sum of exp(score) of each query,
-            float32 (float64 of float64 inputs) `[batch, heads, q_len]`, a sink not included; of
-            softmax weights only.
+        return_lse: return `(out, lse)`, for softmax weights only. lse is the natural log of the
+            sum of exp(score) of each query, without a sink, float32 (float64 for float64 inputs)
+            `[batch, heads, q_len]`.
         dropout_p: 0; anything else is refused, as dropout of the weights is not built.
-        descale: what float8 numbers of query, key and value are multiplied by: three float32
-            tensors, `[batch, heads]`, `[batch, kv_heads]` twice, or with 1 in place of either,
-            positive; None for 1. `to_float8` makes them. Of int8 pages likewise, where the query
-            keeps its dtype.
+        descale: factors of float8 query, key and value: three positive float32 tensors,
+            `[batch, heads]` and twice `[batch, kv_heads]`, where either size may be 1; None means
+            factors of 1. `to_float8` makes them. Also the factors of int8 pages; the query
+            then keeps its dtype.
         pages: where the keys and values of each request lie, if `key` and `value` are pages,
             `[pages, page_size, kv_heads, dim]` with any strides: see `Pages`. They may be int8
             beside a query of a floating-point dtype. For inference.
@@ -132,9 +132,9 @@ def attention(
 
     Returns:
         `[batch, heads, q_len, value_dim]` in the dtype of `query`, or bfloat16 for float8. A query
-        that keeps no key has output 0, lse -inf and gradients 0. The output lies in memory as the
-        query, heads of a token together or apart, and gradients as the query and the key: between
-        projections of `[batch, length, heads, dim]` nothing is copied.
+        that keeps no key has output 0, lse -inf and gradients 0. The output has the memory layout
+        of the query, gradients have that of query and key, so nothing is copied between projections
+        of `[batch, length, heads, dim]`.
 
     Raises:
         TypeError, ValueError: inputs or an expression that do not fit together; more arguments,

@@ -65,8 +65,8 @@ def render(score: Expression, *, ptx: bool = False) -> str:
 
     Args:
         score: a mask, a bias or both.
-        ptx: show the form for NVIDIA, where each element is decided by inline assembly, but for
-            what is compared in 64 bits and not for being equal.
+        ptx: show the form for NVIDIA: inline assembly for each element, except for comparisons in
+            64 bits other than equality.
 
     Examples:
         >>> "def masked(" in render(causal & sliding(4))

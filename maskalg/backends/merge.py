@@ -23,11 +23,10 @@ def merge(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Attention over all keys, from attention of the same queries over parts of them.
 
-    No key may be kept by two parts: parts that a mask and its shifts cut apart, such as a prefix
-    that requests share and what is each one's own, or shards of a sequence. A part says by its lse
-    how much it weighs. Parts are added in the order they are given in, in float32 (float64 of
-    float64): the same parts give the same bits. Gradients reach all of them. A sink must join one
-    part only.
+    No key may be in two parts. Parts are, for example, a prefix that requests share and the rest of
+    each, or shards of a sequence. Each part is weighted by its lse. Parts are summed in the order
+    given, in float32 (float64 for float64), so the same parts give the same bits. Gradients reach
+    all of them. A sink belongs in one part only.
 
     Args:
         outs: outputs `[..., value_dim]` of one shape, dtype and device, one at least.

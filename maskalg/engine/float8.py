@@ -29,7 +29,7 @@ def to_float8(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
     Args:
         tensor: `[batch, heads, length, dim]` of a floating-point dtype. The largest number of each
-            head becomes 448, the largest of float8; others keep 3 bits behind the first.
+            head becomes 448, the largest of float8; all keep 4 significant bits.
 
     Returns:
         The numbers in `torch.float8_e4m3fn`, and what each is to be multiplied by: float32

@@ -25,8 +25,8 @@ class Pages:
     """Where the keys and values of each request lie in pages, for `attention(..., pages=...)`.
 
     Key n of request b is row `n % page_size` of page `table[b, n // page_size]`. The mask speaks of
-    n, whatever the pages are; it drops the keys from `lengths[b]` on by itself. What lies in pages
-    that are not named, or in rows of keys that no query keeps, is of no matter.
+    n, whatever the pages are; it drops the keys from `lengths[b]` on by itself. The contents of
+    other pages, and of keys that no query keeps, have no effect.
 
     On a GPU nothing is read from the device, so all of these may be rewritten in place between two
     replays of a CUDA graph, and numbers that name no page are clamped, not refused.
@@ -41,7 +41,7 @@ class Pages:
             is `[1, heads, queries, head_dim]`, and those of request b are `cu_seqlens_q[b] <= n <
             cu_seqlens_q[b + 1]`. For the mask they are batch entry b, positions from 0 on. Queries
             past the last request have output 0 and lse -inf.
-        most_queries: the most queries of one packed request, where that is known; by default all of
+        most_queries: the most queries of one packed request, if that is known; by default all of
             `query`.
 
     Raises:

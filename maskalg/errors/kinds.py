@@ -13,7 +13,7 @@ __all__ = [
 
 
 class MaskalgError(Exception):
-    """Base of the errors below, for `except`."""
+    """Base of all errors of maskalg, for `except`."""
 
 
 class MaskTypeError(MaskalgError, TypeError):
@@ -37,4 +37,4 @@ class MissingPackageError(MaskalgError, ImportError):
 
 
 class RecompilationWarning(UserWarning):
-    """A number that changes is a constant of the formula, so that kernels are made for each."""
+    """A constant of a formula changes between calls, so a kernel is compiled for each value."""

@@ -225,7 +225,7 @@ class Expression(Shown):
 
         Raises:
             TypeError: a name the expression does not have, or a value of another kind.
-            ValueError: a number that the atom would not take, or a tensor of another rank.
+            ValueError: a number that the mask or bias refuses, or a tensor of another rank.
 
         Examples:
             >>> sliding(256).bind(window=512)
@@ -276,7 +276,7 @@ class Expression(Shown):
         )
 
     def at(self: Self, q: Position | None = None, kv: Position | None = None) -> Self:
-        """M'(q, k) = M(`q`, `kv`): rows of queries and keys that lie elsewhere than in order.
+        """M'(q, k) = M(`q`, `kv`): queries and keys at other positions than their rows.
 
         For a cache that is a ring or lies in pages, and for tokens in another order. Positions are
         those the expression is written for; a pair with a negative one is dropped: a slot not yet

@@ -68,13 +68,13 @@ def attention(
         plan: the plan, equal on all processes.
         layer: which of the plan's masks it is.
         group: a process group or a device mesh of one dimension; None is the default group.
-        method: "gather" exchanges all keys at once, and keeps what came for the gradients. "ring"
-            exchanges with one rank at a time, while it attends to what came before, and again for
-            the gradients: it holds the keys of two ranks at most.
+        method: "gather" exchanges all keys at once, and keeps them for the gradients. "ring"
+            exchanges with one rank at a time, while it attends to the keys that came before, and
+            again for the gradients: it holds the keys of at most two ranks.
         scale: as `maskalg.attention` takes it.
         weight: softmax, or softmax with a sink.
-        sum_learned: whether gradients of biases and sinks are summed over the group. Say False
-            where FSDP or DDP does that, for parameters of the same ranks.
+        sum_learned: whether gradients of biases and sinks are summed over the group. Pass False
+            if FSDP or DDP does that for the same ranks.
         backend: as `maskalg.attention` takes it.
 
     Returns:

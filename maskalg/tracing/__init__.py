@@ -33,7 +33,7 @@ def mask(mask_mod: Callable[..., Any], *, opaque: bool = False) -> Mask:
     Args:
         mask_mod: `mask_mod(b, h, q_idx, kv_idx)` that returns a truth value for single indices; or
             a `BlockMask`, whose blocks count as they are listed, and its function in partial ones.
-            Where `create_block_mask` made it, its `mask_mod` alone says the same, and is proved.
+            If `create_block_mask` made it, pass its `mask_mod` instead, which is proved.
         opaque: take the function as it is, where it has no formula. Its elements are evaluated,
             block by block, by `blocks()`, the CPU and the reference; GPU kernels do not call it,
             so write `ma.dense(mask.to_dense(q_len, kv_len))` there. Nothing is proved, captured
@@ -71,15 +71,15 @@ def score(score_mod: Callable[..., Any], *, opaque: bool = False) -> Bias | Scor
     """The bias of a FlexAttention function of the score, traced into a formula.
 
     `torch.where(kept, x, -inf)` makes a `Score`: the condition is its mask, which is proved like
-    any other, and `x` its bias. It may stand below sums with finite terms, further choices, minima,
-    and products by positive constants. What is -1e9, or the least number of a dtype, stays a bias:
-    every pair is computed, and `explain` says so. Captured values and errors are as for `ma.mask`.
+    any other, and `x` its bias. The `where` may stand inside sums with finite terms, other choices,
+    minima, and products by positive constants. With -1e9, or the least number of a dtype, in place
+    of -inf it stays a bias: every pair is computed, and `explain` says so. Captured values and
+    errors are as for `ma.mask`.
 
     Args:
         score_mod: `score_mod(score, b, h, q_idx, kv_idx)` that returns the new score.
-        opaque: take the function as it is, as in `ma.mask`. The gradient reaches the score, not
-            the tensors the function captures, and one that requires a gradient is refused; so is
-            the function by GPU kernels.
+        opaque: take the function as it is, as in `ma.mask`. Gradients reach the score only:
+            captured tensors that require one are refused. GPU kernels refuse the function.
 
     Examples:
         >>> capped = score(lambda s, b, h, q_idx, kv_idx: 30.0 * torch.tanh(s / 30.0))

@@ -223,8 +223,8 @@ class Mask(WithMask):
 
         Takes what `blocks` takes, and counts all batch entries and heads. Kept elements are summed
         over intervals, boxes or the clauses of the mask, and evaluated piece by piece only where
-        none of these tell. More than 1,048,576 blocks are labelled where intervals do it; otherwise
-        they are counted as `segments` names them, and `Cost.labelled` says so.
+        none of these tell. More than 1,048,576 blocks are labelled only if intervals decide them;
+        otherwise they are counted as `segments` labels them, and `Cost.labelled` says so.
 
         Raises:
             MaskValueError: more elements to evaluate than a minute or two allows.
@@ -302,16 +302,16 @@ class Mask(WithMask):
         batch: int | None = None,
         heads: int | None = None,
     ) -> Callable[..., torch.Tensor]:
-        """As FlexAttention's `mask_mod(b, h, q_idx, kv_idx)`, with the values bound now.
+        """The mask as FlexAttention's `mask_mod(b, h, q_idx, kv_idx)`, with the values bound now.
 
         Args:
-            q_len: number of queries; of intervals only, which are those of a length.
+            q_len: number of queries; for intervals only.
             kv_len: number of keys; None means `q_len`.
             form: "formula" writes the formula of the mask. "intervals" writes the same mask as a
-                few intervals of keys for each query, read from tensors: for kernels that take no
-                other, such as those of torch's FLASH backend, which reject `doc[q] == doc[k]`.
-            most: intervals of a query at most; torch's FLASH backend takes 8.
-            batch: as `blocks` takes it, of intervals only.
+                few intervals of keys for each query, read from tensors: for kernels that take
+                nothing else, such as torch's FLASH backend, which rejects `doc[q] == doc[k]`.
+            most: the most intervals of a query; torch's FLASH backend takes 8.
+            batch: as `blocks` takes it, for intervals only.
             heads: likewise.
 
         Raises:
@@ -346,7 +346,7 @@ class Mask(WithMask):
         batch: int | None = None,
         heads: int | None = None,
     ) -> CudnnEndpoints:
-        """As the row endpoints of `cudnn.flex_attention`: intervals of keys for each query.
+        """The mask as row endpoints of `cudnn.flex_attention`: intervals of keys for each query.
 
         `create_mask_plan(found.mask_func, q, k, v)` takes them. `found.to_dense()` reads them back.
 
@@ -381,9 +381,9 @@ class Mask(WithMask):
         batch: int | None = None,
         heads: int | None = None,
     ) -> FlashInferBlocks | FlashInferVariable | FlashInferBits:
-        """In one of FlashInfer's formats, with fields named as the arguments it takes.
+        """The mask in one of FlashInfer's formats, with fields named as its arguments.
 
-        `found.to_dense()` reads them back, that of bits with the lengths.
+        `found.to_dense()` reads them back; for bits, `found.to_dense(q_len, kv_len)`.
 
         Args:
             q_len: number of queries.
@@ -393,14 +393,13 @@ class Mask(WithMask):
                 any size that are kept whole or not at all, for
                 `VariableBlockSparseAttentionWrapper.plan`. "bits" are all elements as packed bits,
                 for `packed_custom_mask` of its prefill functions.
-            block: side of a block, or `(block_q, block_kv)`; of "blocks" only.
-            batch: batch size, of "bits" only; each entry has its own bits.
-            heads: number of heads, of "variable" only: those of the keys, which queries share; each
-                is listed.
+            block: side of a block, or `(block_q, block_kv)`; for "blocks" only.
+            batch: batch size, for "bits" only; each entry has its own bits.
+            heads: number of key heads, for "variable" only; each is listed.
 
         Raises:
-            MaskValueError: a mask that differs where the format holds one, keys that blocks do not
-                divide, more blocks or elements than can be listed.
+            MaskValueError: a mask that differs between batch entries or heads where the format has
+                one mask; keys that blocks do not divide; too many blocks or elements to list.
 
         Source: FlashInfer 0.7, `flashinfer.sparse` and `flashinfer.prefill`.
         """
@@ -425,7 +424,7 @@ class Mask(WithMask):
         block_size: int = 16,
         batch: int | None = None,
     ) -> VllmMask | VllmRanges:
-        """As vLLM's FlexAttention backend takes it: over the positions of one request.
+        """The mask as vLLM's FlexAttention backend takes it: over the positions of one request.
 
         Args:
             length: positions of a request at most, such as `max_model_len`.
@@ -521,7 +520,7 @@ class Bias(Drawn):
         return -self + other
 
     def to_score_mod(self) -> Callable[..., torch.Tensor]:
-        """As FlexAttention's `score_mod(score, b, h, q_idx, kv_idx)`, with the values bound now."""
+        """The bias as FlexAttention's `score_mod(score, b, h, q_idx, kv_idx)`, with its values."""
         from ..export.flex_functions import flex_function
 
         return flex_function(self)
@@ -596,7 +595,7 @@ class Score(WithMask):
     kind = "score"
 
     def to_score_mod(self) -> Callable[..., torch.Tensor]:
-        """As FlexAttention's `score_mod(score, b, h, q_idx, kv_idx)`: -inf where the mask drops.
+        """The score as FlexAttention's `score_mod(score, b, h, q_idx, kv_idx)`: -inf where dropped.
 
         FlexAttention skips blocks by the mask alone: give it `score.mask.to_mask_mod()` too.
         """

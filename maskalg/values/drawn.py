@@ -88,7 +88,7 @@ class Drawn(Expression):
         batch: int | None = None,
         heads: int | None = None,
     ) -> Path:
-        """Write a page to look into it: pan, zoom, read why, move the parameters.
+        """Write an HTML page of it: pan, zoom, read why, move the parameters.
 
         One HTML file below 5 MB that needs no network. It computes labels, elements and the
         values of a bias itself, from the closed forms, the formulas and the bound tensors, which

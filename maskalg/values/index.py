@@ -248,7 +248,7 @@ def table(tensor: Entries, name: str = "table", *, low: int | None = None) -> Ta
         tensor: Boolean, integer or floating, of any number of dimensions, on the device of the
             inputs. Boolean entries are masks, floating ones receive a gradient when the tensor
             requires one; masks read them in float32, as kernels do, whatever their dtype.
-            Positions are read where they fall: it must be as long as the sequences. Sums and
+            Read at positions, it must be at least as long as the sequences. Sums and
             products of integer entries are exact, whatever their size; int32 ones are faster.
         name: what `bind`, `parameters` and printed proofs call it.
         low: a lower bound of integer entries, which is enforced when an entry is read.

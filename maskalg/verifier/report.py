@@ -116,9 +116,9 @@ def verify(
         expression: a mask, or a mask with biases.
         targets: "ptx" for NVIDIA, "triton" for other GPUs, "cpu" for C++, "torch" for the functions
             and tables that other libraries are given, "page" for the JavaScript of `explore`.
-        length: queries and keys of a call, with the numbers and tensors of the expression, whose
-            runs of tiles are all computed and compared with each pair; if None, only those that
-            are looked up, for as many positions as the tensors have.
+        length: queries and keys of a call with the numbers and tensors of the expression. All runs
+            of its tiles are compared with each pair; if None, only runs that are looked up, for as
+            many positions as the tensors have.
         seconds: time limit of a claim; beyond, it is "not proved".
 
     Returns:

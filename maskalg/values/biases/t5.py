@@ -35,7 +35,8 @@ def t5(table: Entries, *, bidirectional: bool = True, max_distance: int = 128) -
             of buckets, at least 4 with `bidirectional`, at least 2 without. Receives a gradient
             when it requires one.
         bidirectional: True for encoders, False for decoders.
-        max_distance: more than half of the buckets of a direction.
+        max_distance: distance from which on all share the last bucket; more than half of the
+            buckets of a direction.
 
     Source: T5 (Raffel et al., 2020).
     """

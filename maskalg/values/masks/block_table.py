@@ -72,11 +72,11 @@ class _BlockTable:
         Args:
             kv_indices: integer tensor `[…, rows, count]` of column numbers in any order, where … is
                 nothing, `heads` or `batch, heads`.
-            block: as above.
+            block: as `block_table` takes it.
             columns: number of columns of blocks.
             kv_num_blocks: integer tensor `[…, rows]`: how many entries of each row count, as in
                 FlexAttention's `BlockMask`; by default those that are not negative.
-            group: as above.
+            group: as `block_table` takes it.
 
         Raises:
             ValueError: on the CPU, an entry that counts and is no column. On a GPU and in compiled

@@ -30,12 +30,13 @@ def drafts(anchors: Entries, length: int, block: int) -> Mask:
 
     Args:
         anchors: integer tensor `[blocks]` or `[batch, blocks]`, in any order: how many tokens of
-            the sequence each block sees. A number below 1 is none, one above `length` all.
+            the sequence each block sees. A number below 1 means none, one above `length` all.
         length: tokens of the sequence, >= 0.
         block: tokens of a block, >= 1.
 
-    Two tables say it, made where the anchors are and without waiting: `seen[q]`, how many tokens of
-    the sequence a query sees, and `own_block`, ids in which each block is one document.
+    The mask reads two tables, made on the device of the anchors without waiting: `seen[q]`, how
+    many tokens of the sequence a query sees, and `own_block`, ids in which each block is one
+    document.
 
     Source: training of DFlash (bidirectional blocks) and of block-parallel EAGLE drafters (causal
     ones), which sample anchors in each sequence.

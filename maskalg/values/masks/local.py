@@ -39,8 +39,8 @@ def sliding(window: int | Entries) -> Mask:
 
     Args:
         window: number of keys, >= 1; an integer, or an integer tensor `[heads]` or
-            `[batch, heads]` on the device of the inputs. Entries that were not looked at, on a
-            GPU or written later, count as 1 where they are less.
+            `[batch, heads]` on the device of the inputs. Entries that were not checked (on a
+            GPU, or written later) count as 1 if they are less.
 
     Source: Longformer (Beltagy et al., 2020), which has windows that grow from layer to layer;
     Mistral, Gemma.

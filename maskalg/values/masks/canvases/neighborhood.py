@@ -34,7 +34,7 @@ __all__ = ["neighborhood", "tiled_neighborhood", "morton_neighborhood"]
 
 
 def neighborhood(shape: Sizes, window: Sizes, dilation: Sizes = 1, causal: Flags = False) -> Mask:
-    """On every axis of a canvas, the `window` keys centred on the query.
+    """On every axis of an image or video (the canvas), the `window` keys centred on the query.
 
     Near a border the window is shifted to stay inside the canvas, so that a query in the canvas
     keeps `window` keys an axis wherever it stands. An even window reaches one further back than

@@ -39,11 +39,11 @@ class _Document:
                 least as long as the sequences; any values, contiguous or not.
             kv_ids: the ids of the keys where they differ from those of the queries.
             order: "contiguous" declares that the tokens of each document lie next to each other,
-                "ascending" that the ids never descend besides, which `from_lengths` and
-                `from_cu_seqlens` declare of theirs. Proofs and kernels count on it: blocks are
-                exact, and kernels compare positions in place of ids. With `kv_ids`, "ascending"
-                alone does so. Ids bound later are held to it. Ids on the CPU are looked at here; a
-                GPU looks by itself where attention reads them, and fails by an assertion there.
+                "ascending" also that the ids never descend; `from_lengths` and `from_cu_seqlens`
+                declare it. Then blocks are exact, and kernels compare positions instead of ids;
+                with `kv_ids` only "ascending" does that. Ids bound later must have the order too.
+                Ids on the CPU are checked here, those on a GPU by an assertion on the device when
+                attention reads them.
 
         Raises:
             TypeError: ids that are no integer tensor.
@@ -119,8 +119,8 @@ class _Document:
     ) -> Mask:
         """Documents between consecutive entries of `cu_seqlens` `[documents + 1]`.
 
-        Where queries and keys are cut differently, positions say nothing of what comes first in a
-        document: `per_document.from_cu_seqlens(causal, cu_seqlens, kv_cu_seqlens)` is causal there.
+        If queries and keys are cut differently, positions do not tell the order within a document:
+        for `causal`, write `per_document.from_cu_seqlens(causal, cu_seqlens, kv_cu_seqlens)`.
 
         Args:
             cu_seqlens: cumulative lengths, starting at 0, as variable-length attention takes them.

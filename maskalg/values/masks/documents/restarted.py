@@ -53,8 +53,8 @@ class _PerDocument:
         Args:
             mask: what is kept within a document; it may not read tensors at positions.
             ids: integer tensor `[length]` or `[batch, length]` as `document` takes it. Positions
-                are counted from the first occurrence of an id, which is found here and where others
-                are bound, not where entries are changed in place.
+                are counted from the first occurrence of an id. It is found here and by `bind`, not
+                after entries are changed in place.
             kv_ids: the ids of the keys where they differ from those of the queries. Positions are
                 counted from the document's first key then, and its last query stands where its last
                 key does (bottom right), as FlashAttention has it: with `causal`, two queries and

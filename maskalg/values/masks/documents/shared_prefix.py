@@ -53,7 +53,7 @@ class _SharedPrefix:
             ids: integer tensor `[length]` or `[batch, length]`: the document of each position, an
                 index into `parents`.
             parents: integer tensor `[documents]`: the document that each continues, negative for
-                none. On a GPU where the ids are, or for both on the CPU, no device is waited for.
+                none. On the device of the ids, nothing waits for it.
 
         Documents on the CPU that are packed depth first, each right behind what it continues, are
         intervals of queries for every key; others are decided by two tables, as in `tree`. The same
@@ -94,7 +94,7 @@ class _SharedPrefix:
         total: int | None = None,
         device: torch.device | str | None = None,
     ) -> Mask:
-        """Segments between consecutive entries of `cu_seqlens`, each behind what it continues.
+        """Segments between consecutive entries of `cu_seqlens`, each after the one it continues.
 
         A query keeps its own segment up to itself, and all of the segment's parent, of the
         parent's parent, and so on. Nothing is read back from a device. `depths` gives the position
@@ -105,16 +105,16 @@ class _SharedPrefix:
             cu_seqlens: cumulative lengths `[segments + 1]`, starting at 0.
             parents: integer `[segments]`: the segment that each continues, negative for none.
                 Segments are packed depth first: the parent is the segment before, or one that
-                this segment continues. Of lengths and parents on the CPU it is known how long the
-                paths are, by which kernels are chosen.
+                this segment continues. With both on the CPU the lengths of paths are known,
+                and choose kernels.
             total: length of the packed sequence; by default the last entry (read from the device
                 once, here). Positions past the last entry keep nothing.
             device: where the mask's table lives; by default that of `cu_seqlens`.
 
         Raises:
-            TypeError, ValueError: as of `document.from_cu_seqlens`; parents of another number than
-                segments, or, on the CPU, segments in another order. On a GPU an assertion fails on
-                the device.
+            TypeError, ValueError: what `document.from_cu_seqlens` raises; another number of parents
+                than of segments; on the CPU, segments in another order. On a GPU an assertion fails
+                on the device.
 
         Source: prefix trees of rollouts, as `TreeRow` of TRL 1.16 packs them.
 

@@ -46,9 +46,8 @@ def attention_slices(
         q_len: number of queries the mask can be asked about; by default the largest end of
             `q_ranges`. Queries in no slice keep nothing.
 
-    A row of the mask becomes as many intervals of keys as slices meet in one query at most, and the
-    formula grows with that number, not with the number of slices. `to_attention_slices` writes the
-    format.
+    The formula grows with the most slices that meet in one query, not with the number of slices.
+    `to_attention_slices` writes the format.
 
     Source: MagiAttention (SandAI, 2025).
     """
