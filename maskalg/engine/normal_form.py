@@ -20,7 +20,7 @@ from ..formula.derived import Derived, follow
 from ..formula.expression import Expression
 from ..formula.nodes import Node
 from ..formula.parameters import Parameter, Scalar, Slot, Table
-from ..formula.separation import positions
+from ..formula.separation import positions, scaled
 from .recent import Recent
 
 Value = int | float | torch.Tensor
@@ -118,7 +118,7 @@ class Structure:
     def multiplies(self) -> bool:
         """Whether integers are multiplied, other than by -1, so that magnitudes can grow."""
         return any(
-            node.op == "mul" and node.kind == "int" and not _is_negation(node)
+            node.op == "mul" and node.kind == "int" and scaled(node)[0] != -1
             for formula in (self.mask, self.bias)
             for node in formula.walk()
         )
@@ -244,15 +244,11 @@ def _added(node: Node, known: dict[Node, Counter[Node]]) -> Counter[Node]:
         parts = [_added(arg, known) for arg in node.args]
         if node.op in ("index", "scalar", "extent"):
             parts.append(Counter([node]))
-        if node.op == "mul" and node.kind == "int" and not _is_negation(node):
+        if node.op == "mul" and node.kind == "int" and scaled(node)[0] != -1:
             parts = [Counter([node])]
         join = operator.add if node.op in ("add", "ge", "gt", "eq") else operator.or_
         known[node] = reduce(join, parts, Counter())
     return known[node]
-
-
-def _is_negation(node: Node) -> bool:
-    return len(node.args) == 2 and any(arg.data == -1 for arg in node.args if arg.op == "const")
 
 
 def value_of(parameter: Parameter) -> Value:

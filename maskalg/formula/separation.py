@@ -163,7 +163,7 @@ def split_extremum(difference: Node, *, mixed: bool = False) -> Node | None:
     """
     terms = terms_of(difference)
     for place, term in enumerate(terms):
-        factor, inner = _scaled(term)
+        factor, inner = scaled(term)
         least = 2 if mixed else 1
         if inner.op not in ("min", "max") or len(positions(inner)) < least:
             continue
@@ -201,7 +201,7 @@ def _replacing(target: Node, replacement: Node) -> Callable[[Node], Node | None]
     return lambda node: replacement if node == target else None
 
 
-def _scaled(term: Node) -> tuple[int, Node]:
+def scaled(term: Node) -> tuple[int, Node]:
     """A term as an integer factor and the rest."""
     if term.op == "mul" and len(term.args) == 2:
         for factor, rest in (term.args, term.args[::-1]):
@@ -227,7 +227,7 @@ def by_distance(node: Node, *, apart: bool = False) -> bool:
         return by_distance(nodes.subtract(*node.args))
     if node.op != "add" or node.kind != "int":
         return all(by_distance(arg, apart=apart) for arg in node.args)
-    scaled = [_scaled(term) for term in node.args]
-    rest = [part for _, part in scaled if part not in (nodes.Q, nodes.K)]
-    moved = sum(factor for factor, part in scaled if part in (nodes.Q, nodes.K))
+    terms = [scaled(term) for term in node.args]
+    rest = [part for _, part in terms if part not in (nodes.Q, nodes.K)]
+    moved = sum(factor for factor, part in terms if part in (nodes.Q, nodes.K))
     return moved == 0 and all(by_distance(part, apart=apart) for part in rest)

@@ -11,11 +11,10 @@ from functools import reduce
 from typing import TYPE_CHECKING, Final, cast
 
 from ...engine.extents import MOST_OF_ENTRY
-from ...formula import nodes
 from ...formula.comparisons import adds_to_entry, arranged, holds_entry, outgrows_entries
 from ...formula.nodes import Node
 from ...formula.operations import OPERATIONS
-from ...formula.separation import terms_of
+from ...formula.separation import scaled, terms_of
 
 if TYPE_CHECKING:
     from .triton import TritonText
@@ -94,8 +93,8 @@ def _grows(node: Node, *, wide: bool) -> bool:
 
 def _without_sign(term: Node) -> Node:
     """A term, or what it is the negative of: sums subtract it, however large it is."""
-    minus = term.op == "mul" and len(term.args) == 2 and nodes.const(-1) in term.args
-    return nodes.negate(term) if minus else term
+    factor, rest = scaled(term)
+    return rest if factor == -1 else term
 
 
 def most_bits(root: Node) -> int:

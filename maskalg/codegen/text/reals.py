@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from ...formula import nodes
 from ...formula.nodes import Node, in_order
+from ...formula.separation import scaled
 
 if TYPE_CHECKING:
     from ..held import Held
@@ -202,8 +203,8 @@ def _short(parts: list[Node]) -> bool:
 
 
 def _is_plain(term: Node) -> bool:
-    if term.op == "mul" and len(term.args) == 2 and nodes.const(-1) in term.args:
-        term = nodes.negate(term)
+    factor, rest = scaled(term)
+    term = rest if factor == -1 else term
     return term.op == "scalar" or term in (nodes.Q, nodes.K)
 
 
