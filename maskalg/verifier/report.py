@@ -37,6 +37,8 @@ TRUSTED: Final = (
     "a table of distances holds its formula (`backends/triton/arguments.py`), which tests compare",
     "each step of real arithmetic in masks rounds as its name says, and no two are joined into one",
     "biases: how they round, which tests compare, and SymPy",
+    "gradients of entries of tables, and tiles that begin with documents (`backend='aligned'`): "
+    "their texts are not read, and tests compare results",
     f"tables have at most {MOST_OF_TABLE:,} entries along an axis, and lie row after row",
     "tables made of document ids hold what `proof/check/laws.py` says; tests compare",
     "torch, and kernels that FlexAttention compiles; integers past 64 bits in its functions "

@@ -351,7 +351,7 @@ def main() -> int:
             outcome, why = outcome_of(text, mutant, options.milliseconds)
             counts[mutant.rule, outcome] += 1
             done += outcome in OUTCOMES or outcome in WRONG
-            if options.loud or outcome in WRONG or outcome == "not proved":
+            if options.loud or outcome in WRONG or outcome.startswith("not proved"):
                 where = f"{text.mask}, {text.target} {text.bits}, {mutant.function}"
                 change = f"{mutant.rule}: {mutant.before[-120:]} => {mutant.after[-120:]}"
                 print(f"{outcome}: {where}, {change} | {why}"[:700], flush=True)

@@ -217,7 +217,7 @@ def answers(function, numbers, entries, tables):
     try:
         found = [function(*row) for row in (columns, columns.int())]
         return [torch.as_tensor(part).expand(len(numbers)).tolist() for part in found]
-    except IndexError as problem:
+    except (IndexError, RuntimeError) as problem:  # outside of a tensor, or a division by 0
         return [str(problem)]
     finally:
         for name, tensor in tables.items():
