@@ -309,7 +309,11 @@ class _Query:
             return self._division(term, args)
         if op == "divides":
             c, x = term.args
-            return self._within(terms.remainder(x, c)) == 0
+            found = self._within(terms.remainder(x, c)) == 0
+            # What divides x divides -x, as which the other side may be written.
+            turned = self._function("remainder", [-args[1], args[0]], "int") == 0
+            self._laws.append(z3.Implies(args[0] >= 1, found == turned))
+            return found
         if op == "wrapped":
             bits, signed = term.data
             low = -(1 << bits - 1) if signed else 0
@@ -363,8 +367,12 @@ class _Query:
         rest = self._function("remainder", args, "int")
         self._known[terms.quotient(x, c).serial] = whole
         product = self._within(terms.multiply(c, terms.quotient(x, c)))
+        # The other side may be written with -1 - x, whose quotient is -1 less that of x.
+        turned = [-1 - args[0], args[1]]
         law = z3.And(
             args[0] == product + rest, rest >= 0, rest < args[1],
+            whole == -1 - self._function("quotient", turned, "int"),
+            rest == args[1] - 1 - self._function("remainder", turned, "int"),
             z3.If(args[0] >= 0, z3.And(whole >= 0, whole <= args[0], rest <= args[0]),
                   z3.And(whole < 0, whole >= args[0])),
         )  # fmt: skip
