@@ -90,9 +90,9 @@ class Explanation:
             and one of dK and dV.
         proof: how the empty and full tiles are known.
         schedule: where the bounds of the visited tiles come from.
-        elements: on a GPU, where the mask of a partial tile is looked up and not computed: what is,
-            and how much memory it takes.
-        bias: how the bias is computed: for each pair, or read from tables of what it is at each
+        elements: on a GPU, the table in which the mask of partial tiles is looked up, if it is not
+            computed, and its memory.
+        bias: how the bias is computed: for each pair, or read from tables with an entry for each
             distance (`codegen/distance_tables.py`).
         compilations: kernel variants this process compiled or loaded so far.
     """

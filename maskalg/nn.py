@@ -19,8 +19,8 @@ class Attention(torch.nn.Module):
     Tensors of the expression become part of the module under the names `score.parameters` has: an
     `nn.Parameter` (learned slopes, a learned table) a parameter, any other tensor a buffer. A name
     the module has for itself, such as "forward", gets an underscore: `forward_`. They
-    move with `.to()`, are saved by `state_dict()`, and what the module holds is what is computed
-    with. Numbers (windows, caps) belong to the expression.
+    move with `.to()` and are saved by `state_dict()`; each call computes with the tensors that the
+    module then holds. Numbers (windows, caps) belong to the expression.
 
     Args:
         score: a mask, a bias, or `mask + bias`; None keeps everything.
@@ -120,8 +120,8 @@ class Attention(torch.nn.Module):
             query: `[batch, heads, q_len, head_dim]`.
             key: `[batch, kv_heads, kv_len, head_dim]`.
             value: `[batch, kv_heads, kv_len, value_dim]`.
-            mask: what this call drops or adds besides, such as `document(ids)` of a batch: a mask,
-                a bias, or `mask + bias`.
+            mask: a mask, a bias, or `mask + bias` of this call alone, such as `document(ids)` of a
+                batch.
             return_lse: return `(out, lse)`, as `maskalg.attention` does.
         """
         score: Expression = self.score

@@ -42,7 +42,7 @@ class Proof(Shown):
         forms: the closed forms, as formulas.
         touched, unfull, assumptions: these and the declared bounds as text, a line for each.
         exact: every EMPTY and FULL block is found (for documents: if their ids are contiguous).
-        reasons: why not, where it is not.
+        reasons: why the proof is not exact, if it is not.
         rung: the last step that is needed: "closed form", "digits", "token sets", "tile
             predicates", "summaries" or "evaluation".
         milliseconds: what the proof took when it was made.
@@ -86,7 +86,7 @@ class Proof(Shown):
         Args:
             kernel: prove that the text of the kernels computes the mask instead, on all targets, as
                 `maskalg.verify` does. Needs z3: `pip install "maskalg[verify]"`.
-            dtypes: of tables in these kernels, by the names in `formula`; without one, tables of
+            dtypes: dtypes of tables, by their names in `formula`; by default tables of
                 integers are int64, of real numbers float32.
 
         Returns:

@@ -207,8 +207,8 @@ class Cost:
         """Operations of q k^T and p v on the kept elements; a multiply-add is two.
 
         Args:
-            head_dim: of queries and keys.
-            value_dim: of values, where it is another.
+            head_dim: dimensions of queries and keys.
+            value_dim: dimensions of values, if they differ.
         """
         return 2 * self.kept * (head_dim + (head_dim if value_dim is None else value_dim))
 

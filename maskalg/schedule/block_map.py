@@ -156,7 +156,7 @@ class BlockMap(Shown):
         `BlockSparseTensorsTorch(**forward._asdict())`. Those of the backward pass are
         transposed: rows stand for blocks of keys, entries for blocks of queries. FlashAttention-4
         wants them on a GPU, with `block[1]` equal to its tile of keys and `block[0]` a multiple of
-        what a program takes of the queries, and the mask itself beside them as its own `mask_mod`.
+        the queries that a program takes, and the mask as a `mask_mod` of yours beside them.
 
         Takes what `to_flex` takes, and raises what it raises.
 

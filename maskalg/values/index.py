@@ -25,7 +25,10 @@ __all__ = ["batch", "bias", "head", "kv_idx", "q_idx", "scalar", "table"]
 
 
 class Index(IndexFormula):
-    """A number, integer or real, as a function of batch, head, query and key index."""
+    """A number, integer or real, that depends on the batch, head, query and key index.
+
+    `batch`, `head`, `q_idx` and `kv_idx` are the simplest. A comparison of two is a mask.
+    """
 
     __slots__ = ()
     __array_ufunc__ = None  # arrays of numpy would apply an operator to each of their entries

@@ -64,7 +64,7 @@ class Verification:
 
     Attributes:
         expression: the mask or score, as text.
-        claims: each with its outcome, by what means and in how many seconds.
+        claims: each claim, with its outcome, how it was proved, and the seconds it took.
         trusted: assumptions of all of them.
     """
 
@@ -74,7 +74,7 @@ class Verification:
 
     @property
     def whole(self) -> bool:
-        """Whether every claim is proved about what is made of the expression."""
+        """Whether every claim is proved, apart from those that are "not made"."""
         return all(claim.holds for claim in self.claims)
 
     @property
