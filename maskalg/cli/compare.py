@@ -55,9 +55,9 @@ def run(options: argparse.Namespace) -> int:
 
 def _where(options: argparse.Namespace) -> str:
     if options.q_len is None:
-        return "at every position"
+        return "over all positions"
     keys = options.q_len if options.kv_len is None else options.kv_len
-    return f"at {options.q_len:,} queries and {keys:,} keys"
+    return f"over {options.q_len:,} queries and {keys:,} keys"
 
 
 def _place_text(mask: Expression, place: Place) -> str:

@@ -10,7 +10,7 @@ import pytest
 from maskalg.cli import main
 
 VERDICTS = [
-    ("causal & sliding(4)", "window(3, 0)", 0, "equivalent, at every position"),
+    ("causal & sliding(4)", "window(3, 0)", 0, "equivalent, over all positions"),
     ("document([0, 0, 1])", "document([0, 0, 1])", 0, "equivalent"),
     ("causal & sliding(4)", "causal", 1, "A implies B, and B does not imply A"),
     ("causal", "causal & sliding(4)", 1, "B implies A, and A does not imply B"),
@@ -32,7 +32,7 @@ def test_a_difference(capsys: pytest.CaptureFixture[str]) -> None:
         "A  causal & sliding(2)\n"
         "B  sliding(2)\n"
         "\n"
-        "A implies B, and B does not imply A, at 6 queries and 6 keys\n"
+        "A implies B, and B does not imply A, over 6 queries and 6 keys\n"
         "B keeps q_idx 0, kv_idx 1, A does not\n"
         "\n"
         "elements from query 0 and key 0 on\n"
