@@ -68,7 +68,7 @@ def test_a_million_tokens(capsys: pytest.CaptureFixture[str], expression: str) -
     longer = f"({expression}) & prefix(1040000)"
     assert main(["compare", longer, expression, "--len", "1048576"]) == 1
     out = capsys.readouterr().out
-    assert "A implies B, and B does not imply A, at 1,048,576 queries" in out
+    assert "A implies B, and B does not imply A, over 1,048,576 queries" in out
 
 
 DOCUMENTS = "causal & sliding(64) & document(arange(100000) // 3000)"
