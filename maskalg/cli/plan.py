@@ -10,7 +10,7 @@ from .options import EXPRESSION_HELP, mask_of, natural, picture_width, plain_con
 
 HELP: Final = "share a long sequence among ranks: the same work for each, and the keys it needs"
 DESCRIPTION: Final = (
-    "Share a long sequence among ranks. Each gets as many tokens and the same "
+    "Share a long sequence among ranks. Each gets equally many tokens and equal "
     "work, and only keys that its queries may keep travel to it."
 )
 
