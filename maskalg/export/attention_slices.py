@@ -44,7 +44,7 @@ def to_attention_slices(
     Source: MagiAttention (SandAI, 2025).
     """
     lengths = Lengths(q_len, kv_len)
-    sizes = Elements("to_attention_slices", mask, lengths).sizes
+    sizes = Elements("to_attention_slices", mask, lengths, ("batch", "head")).sizes
     if sizes.batch > 1 or sizes.heads > 1:
         raise one_mask_only("to_attention_slices", sizes.batch, sizes.heads)
     runs = mask._kept_runs(lengths)

@@ -7,13 +7,15 @@ from collections.abc import Iterator
 import torch
 
 from ..engine.evaluate import Environment, device_of, evaluate, grid
-from ..engine.extents import Dependence, Extents, Lengths, dependence, resolve
+from ..engine.extents import Dependence, Extents, Lengths, dependence, is_untold, resolve
 from ..engine.normal_form import bound
-from ..errors import not_a_mask
+from ..errors import MaskValueError, not_a_mask
 from ..formula.expression import Expression
 
 # Elements of one strip: a few megabytes, however long the sequences are.
 _STRIP = 1 << 22
+
+_ALL = {"batch": "the whole batch", "head": "all heads"}
 
 
 class Elements:
@@ -27,9 +29,12 @@ class Elements:
     extents: Extents
     sizes: Dependence
 
-    def __init__(self, call: str, mask: Expression, lengths: Lengths) -> None:
+    def __init__(
+        self, call: str, mask: Expression, lengths: Lengths, one_of: tuple[str, ...] = ()
+    ) -> None:
         if not isinstance(mask, Expression) or mask.kind != "mask":
             raise not_a_mask(f"{call} writes", mask)
+        refuse_untold(call, mask, *one_of)
         self._form = bound(mask)
         self.extents = resolve(self._form, lengths)
         self.sizes = dependence(self._form.structure.mask, self._form, self.extents)
@@ -44,6 +49,16 @@ class Elements:
             indices = grid(sizes.batch, sizes.heads, rows, (0, kv_len), self.device)
             kept = evaluate(self._form.structure.mask, Environment(indices, self._form.values))
             yield first, kept.expand(sizes.batch, sizes.heads, rows[1] - first, kv_len)
+
+
+def refuse_untold(call: str, mask: Expression, *one_of: str) -> None:
+    """Refuse a mask that computes with "batch" or "head", whichever a format holds one mask for."""
+    for index in one_of:
+        if is_untold(bound(mask), index):
+            raise MaskValueError(
+                f"{call}: the format holds one mask for {_ALL[index]}, and {mask} computes with "
+                f"`{index}`. Export each on its own, with a number in place of `{index}`."
+            )
 
 
 def edges(kept: torch.Tensor) -> torch.Tensor:

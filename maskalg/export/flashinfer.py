@@ -183,7 +183,7 @@ def to_bits(mask: Expression, lengths: Lengths) -> FlashInferBits:
     Raises:
         ValueError: a mask that differs between heads; too many elements.
     """
-    elements = Elements("to_flashinfer", mask, lengths)
+    elements = Elements("to_flashinfer", mask, lengths, ("head",))
     sizes, extents = elements.sizes, elements.extents
     if sizes.heads > 1:
         raise one_mask_only("to_flashinfer", 1, sizes.heads)

@@ -404,10 +404,13 @@ class Mask(WithMask):
         Source: FlashInfer 0.7, `flashinfer.sparse` and `flashinfer.prefill`.
         """
         from ..export import flashinfer
+        from ..export.elements import refuse_untold
 
         if form == "blocks":
+            refuse_untold("to_flashinfer", self, "batch", "head")
             return self.blocks(q_len, kv_len, block=block).to_flashinfer()
         if form == "variable":
+            refuse_untold("to_flashinfer", self, "batch")
             intervals = self._key_intervals(Lengths(q_len, kv_len, None, heads), None)
             keys = q_len if kv_len is None else kv_len
             return flashinfer.to_variable(self, intervals, keys, heads)
@@ -440,7 +443,9 @@ class Mask(WithMask):
         Source: vLLM 0.33, `vllm.v1.attention.backends.flex_attention`.
         """
         from ..export import vllm
+        from ..export.elements import refuse_untold
 
+        refuse_untold("to_vllm", self, "head", *["batch"] * (form == "function"))
         if form == "ranges":
             intervals = self._key_intervals(Lengths(length, length, batch), None)
             return vllm.to_ranges(self, intervals, length)

@@ -179,3 +179,24 @@ def test_what_is_no_mask_is_not_written() -> None:
         ma.to_flashmask(score, 4)
     with pytest.raises(ma.MaskTypeError, match="_slices writes masks, got 3 of type int"):
         ma.to_attention_slices(3, 4)
+
+
+@pytest.mark.parametrize("counts", [None, [3]])
+@pytest.mark.parametrize("index", ["batch", "head"])
+def test_masks_that_compute_with_what_a_format_holds_once_are_refused(
+    index: str, counts: list[int] | None
+) -> None:
+    """Also where a table of one entry serves any number of batch entries, or heads."""
+    at = getattr(ma, index)
+    width = 5 if counts is None else ma.table(torch.tensor(counts))[at]
+    mask = causal & (ma.q_idx - ma.kv_idx < width * (at + 1))
+    text = rf"one mask for (the whole batch|all heads), and .* with a number in place of `{index}`"
+    writers = [
+        lambda: ma.to_attention_slices(mask, 8),
+        lambda: mask.to_flashinfer(8, block=4),
+        lambda: mask.to_vllm(8),
+        lambda: mask.to_flashinfer(8, form="variable" if index == "batch" else "bits"),
+    ]
+    for write in writers:
+        with pytest.raises(ma.MaskValueError, match=text):
+            write()
