@@ -522,7 +522,10 @@ class Bias(Drawn):
         return NotImplemented
 
     def __rsub__(self, other: float) -> Bias:
-        return -self + other
+        if _is_number(plain_number(other)):
+            return -self + other
+        _no_bias(self, "-", other)
+        return NotImplemented
 
     def to_score_mod(self) -> Callable[..., torch.Tensor]:
         """The bias as FlexAttention's `score_mod(score, b, h, q_idx, kv_idx)`, with its values."""

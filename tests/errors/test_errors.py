@@ -157,6 +157,7 @@ ALGEBRA: dict[str, tuple[Mistake, tuple[str, ...]]] = {
     "score minus bias": (lambda: SCORE - BIAS, ("`mask + (-bias)`",)),
     "mask plus tensor": (lambda: causal + FLOATS, ("`causal + tensor`", "`ma.dense_bias(tensor)`")),
     "tensor plus bias": (lambda: FLOATS + BIAS, ("shape [4] is no bias", "`ma.key_bias(tensor)`")),
+    "flag minus bias": (lambda: True - BIAS, (f"`{BIAS} - True`: True is no bias", "`ma.bias(1)`")),
     "score minus tensor": (lambda: SCORE - FLOATS, ("`ma.dense_bias(tensor)`",)),
     "mask and function of ours": (
         lambda: causal & sliding,
