@@ -157,3 +157,21 @@ def test_wrong_factors_are_seen():
         ("0", "1"),
         ("2", "3"),
     }
+
+
+def test_divisions_of_numbers_with_the_other_sign():
+    """Which of two sides leads with a sign depends on which one was read first."""
+    x, y, z = X, terms.variable("y"), terms.variable("z")
+    of_three = [terms.subtract(terms.subtract(terms.number(-1), x), y), terms.add(x, z)]
+    known = [terms.equal(each, terms.number(0)) for each in of_three]
+    known.append(terms.greater_equal(C, terms.number(1)))
+    lacking = terms.subtract(C, terms.number(1))
+    for claim in (
+        terms.same(terms.divides(C, x), terms.divides(C, z)),
+        terms.equal(terms.add(terms.remainder(x, C), terms.remainder(y, C)), lacking),
+        terms.equal(terms.add(terms.quotient(x, C), terms.quotient(y, C)), terms.number(-1)),
+    ):
+        verdict = prove(known, claim, 1000)
+        assert (verdict.outcome, verdict.by) == ("proved", "z3, linear"), verdict
+    wrong = terms.same(terms.divides(C, x), terms.divides(C, y))
+    assert prove(known, wrong, 1000).outcome == "refuted"
