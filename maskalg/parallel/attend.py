@@ -27,7 +27,7 @@ from ..values.algebra import Mask, Score
 from ..values.weights import Weight, softmax
 from .planning import Plan
 from .ranges import Call, Merged, Sum, summed_in
-from .steps import Hop, Method, Steps, steps_of
+from .steps import Hop, Method, Steps, Tokens, steps_of
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -37,6 +37,7 @@ Tensors = tuple[torch.Tensor, ...]
 _Inputs = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
 _MOST_SHIFTED: Final = 1024  # places of one mask
+_ALIGNED: Final = 16  # bytes: tensors at multiples of them are copied by descriptor
 
 
 def attention(
@@ -194,11 +195,12 @@ class _Run:
             came = next_()
             next_ = self._sent(hops[number + 1], key, value) if number + 1 < len(hops) else None
             keys, values = _unpacked(came[hop.order], key, value)
-            yield _Part(keys.contiguous(), values.contiguous(), hop.calls, hop)
+            if key.shape[3] * key.element_size() % _ALIGNED:
+                keys, values = keys.contiguous(), values.contiguous()
+            yield _Part(keys, values, hop.calls, hop)
 
     def _sent(self, hop: Hop, key: torch.Tensor, value: torch.Tensor) -> Callable[[], torch.Tensor]:
-        rows = _packed(key[:, :, hop.send], value[:, :, hop.send])
-        return _exchange(rows, hop.to, hop.back, self.group)
+        return _exchange(_packed(key, value, hop.send), hop.to, hop.back, self.group)
 
     def _score(self, learned: Sequence[torch.Tensor]) -> Mask | Score:
         if not learned:
@@ -223,11 +225,14 @@ class _Run:
             for each, x in zip((ranges.queries, ranges.keys, ranges.keys), inputs, strict=False)
         )
         of_learned = [torch.zeros_like(x, dtype=summed_in(x.dtype)) for x in learned]
-        returned = [
-            x.new_zeros((*x.shape[:2], len(ranges.sent), x.shape[3]), dtype=summed_in(x.dtype))
-            for x in (key, value)
-        ]
-        arriving: list[tuple[Hop, Callable[[], torch.Tensor]]] = []  # two at most
+        sent, returned = ranges.sent, []
+        if sent is not None:
+            returned = [
+                x.new_zeros((*x.shape[:2], len(sent), x.shape[3]), dtype=summed_in(x.dtype))
+                for x in (key, value)
+            ]
+        # Two at most, or no more tokens than are this rank's.
+        arriving: list[tuple[Hop, Callable[[], torch.Tensor]]] = []
         # First those whose gradients have to travel.
         for part in reversed(kept) if kept else self._parts(key, value):
             hop, of_keys, of_values = part.hop, of_key, of_value
@@ -246,19 +251,17 @@ class _Run:
                 for total, other in zip(of_learned, others, strict=True):
                     total += other
             if hop is not None:
-                packed = _packed(of_keys.total(), of_values.total())
-                back = torch.empty_like(packed)
-                back[hop.order] = packed
+                back = _packed(of_keys.total(), of_values.total(), hop.unsorted)
                 arriving.append((hop, _exchange(back, hop.back, hop.to, self.group)))
-                if len(arriving) > 1:
+                if sent is not None and len(arriving) > 1:
                     _add(returned, *arriving.pop(0))
-        for each in arriving:
-            _add(returned, *each)
         totals = [of_key.total(), of_value.total()]
-        if ranges.hops:
+        for each in arriving:
+            _add(totals if sent is None else returned, *each)
+        if sent is not None:
             for total, added in zip(totals, returned, strict=True):
-                added += total.index_select(2, ranges.sent)
-                total.index_copy_(2, ranges.sent, added.to(total.dtype))
+                added += total.index_select(2, sent)
+                total.index_copy_(2, sent, added.to(total.dtype))
         found = zip(of_learned, learned, strict=True)
         return [of_query.total(), *totals, *(total.to(x.dtype) for total, x in found)]
 
@@ -370,17 +373,20 @@ def _exchange(
     return wait
 
 
-def _add(returned: Sequence[torch.Tensor], hop: Hop, arrived: Callable[[], torch.Tensor]) -> None:
+def _add(totals: Sequence[torch.Tensor], hop: Hop, arrived: Callable[[], torch.Tensor]) -> None:
     """Add gradients of keys and values that other ranks return."""
-    # What comes from one rank is added at once: each token of it is there once.
-    for at, rows in zip(hop.sent.split(hop.to), arrived().split(hop.to), strict=True):
-        for total, came in zip(returned, _unpacked(rows, *returned), strict=True):
-            total.index_add_(2, at, came.to(total.dtype))
+    every = arrived().to(totals[0].dtype)
+    for rows, at in hop.sent:
+        for total, came in zip(totals, _unpacked(every[rows], *totals), strict=True):
+            if isinstance(at, slice):
+                total[:, :, at] += came
+            else:
+                total.index_add_(2, at, came)
 
 
-def _packed(key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+def _packed(key: torch.Tensor, value: torch.Tensor, tokens: Tokens) -> torch.Tensor:
     """Keys and values of each token in one row, batch * kv_heads * (dim + value_dim) long."""
-    return torch.cat([key, value], dim=3).permute(2, 0, 1, 3).flatten(1)
+    return torch.cat([x.permute(2, 0, 1, 3)[tokens] for x in (key, value)], dim=3).flatten(1)
 
 
 def _unpacked(

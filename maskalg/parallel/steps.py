@@ -15,6 +15,8 @@ from .ranges import Call, Ranges
 from .work import Flags, Numbers
 
 Method = Literal["gather", "ring"]
+Tokens = slice | torch.Tensor
+"""Which tokens: a slice where they follow each other, or int64 indices."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,19 +24,22 @@ class Hop:
     """One exchange of keys and values, of every rank with some others.
 
     Attributes:
-        send: int64, which own tokens go out, those to rank 0 first.
-        sent: int64, likewise, but where each lies in `Steps.sent`.
+        send: own tokens that go out, those to rank 0 first.
+        sent: where their gradients are added: rows of those that come back, and for them places in
+            `Steps.sent`, or own tokens where that is None. No place is twice in one of the pairs.
         to, back: how many tokens go to each rank, and come from each.
-        order: int64, puts what came in the order of tokens.
+        order: puts what came in the order of tokens.
+        unsorted: puts tokens in that order back into the one in which they came.
         calls: the calls of attention to the keys that came, so ordered.
         keys: the ranges of those keys.
     """
 
-    send: torch.Tensor
-    sent: torch.Tensor
+    send: Tokens
+    sent: tuple[tuple[slice, Tokens], ...]
     to: list[int]
     back: list[int]
-    order: torch.Tensor
+    order: Tokens
+    unsorted: Tokens
     calls: tuple[Call, ...]
     keys: Ranges
 
@@ -46,14 +51,15 @@ class Steps:
     Attributes:
         own: the calls to own keys.
         hops: the exchanges.
-        sent: int64, own tokens that any exchange sends, ascending.
+        sent: int64, own tokens that any exchange sends, ascending; None where no token goes to more
+            than one rank.
         queries: the ranges of own queries, in all calls.
         keys: the ranges of own keys, in calls to them.
     """
 
     own: tuple[Call, ...]
     hops: tuple[Hop, ...]
-    sent: torch.Tensor
+    sent: torch.Tensor | None
     queries: Ranges
     keys: Ranges
 
@@ -86,23 +92,35 @@ def _steps(plan: Plan, layer: int, rank: int, method: Method, device: torch.devi
     groups = [distances] if method == "gather" else list(distances[:, None])
     exchanges = list(_exchanges(held, chunks, needed, rank, groups))
     none = np.zeros(0, dtype=np.int64)
-    sent = np.unique(np.concatenate([none, *(each for send, _ in exchanges for each in send)]))
+    out = np.concatenate([none, *(each for send, _ in exchanges for each in send)])
+    sent = np.unique(out)
+    once = len(sent) == len(out)
 
-    def on_device(index: Numbers) -> torch.Tensor:
-        return torch.from_numpy(index).to(device)
+    def chosen(tokens: Numbers) -> Tokens:
+        begin, end = (int(tokens[0]), int(tokens[-1]) + 1) if len(tokens) else (0, 0)
+        if (np.diff(tokens) == 1).all():
+            return slice(begin, end)
+        return torch.from_numpy(tokens).to(device)
 
     hops = []
     for send, came in exchanges:
         out, tokens = np.concatenate(send), np.concatenate(came)
         order = tokens.argsort(kind="stable")
+        places = [out] if once else [np.searchsorted(sent, each) for each in send]
+        ends = np.cumsum([len(each) for each in places]).tolist()
         calls = _calls(plan, layer, pieces, _ranges(tokens[order]))
         hops.append(
             Hop(
-                on_device(out),
-                on_device(np.searchsorted(sent, out)),
+                chosen(out),
+                tuple(
+                    (slice(end - len(each), end), chosen(each))
+                    for end, each in zip(ends, places, strict=True)
+                    if len(each)
+                ),
                 [len(each) for each in send],
                 [len(each) for each in came],
-                on_device(order),
+                chosen(order),
+                chosen(order.argsort(kind="stable")),
                 calls,
                 Ranges.of(((call, call.keys) for call in calls), len(tokens)),
             )
@@ -112,7 +130,7 @@ def _steps(plan: Plan, layer: int, rank: int, method: Method, device: torch.devi
     return Steps(
         own,
         tuple(hops),
-        on_device(sent),
+        None if once else torch.from_numpy(sent).to(device),
         Ranges.of(((call, call.queries) for call in every), count),
         Ranges.of(((call, call.keys) for call in own), count),
     )

@@ -42,7 +42,7 @@ def test_calls_of_all_ranks(name, ranks, method):
         check_ranges(steps.keys, [(call, call.keys) for call in steps.own], len(own))
         for hop in steps.hops:
             check_ranges(hop.keys, [(call, call.keys) for call in hop.calls], sum(hop.back))
-            assert torch.equal(steps.sent[hop.sent], hop.send)
+            check_returns(steps, hop, len(own))
     assert (visited[kept] == 1).all() and (visited <= 1).all()
 
 
@@ -59,3 +59,15 @@ def check_ranges(ranges, calls, count):
         assert found[call] == [*range(tokens.start, tokens.stop)]
     if ranges.whole is not None:
         assert dict(calls)[ranges.whole] == slice(0, count)
+
+
+def check_returns(steps, hop, count):
+    """Rows that come back are added to the tokens that went out, each once in an addition."""
+    every, added = torch.arange(count), torch.zeros(sum(hop.to), count, dtype=torch.int)
+    for rows, at in hop.sent:
+        places = every[at] if steps.sent is None else steps.sent[at]
+        assert len(places.unique()) == len(places)
+        added[torch.arange(len(added))[rows], places] += 1
+    assert torch.equal(added, torch.nn.functional.one_hot(every[hop.send], count).int())
+    came = torch.arange(sum(hop.back))
+    assert torch.equal(came[hop.order][hop.unsorted], came)
