@@ -30,6 +30,7 @@ from .elements import (
     score_gradient,
     weights_of_gradient,
 )
+from .finite import SPOILED
 from .forward import Tile, head_of, load_tile, source_of, tile_of, tile_of_program
 from .runs import Span, over_runs
 
@@ -69,7 +70,8 @@ def statistics_of(
             sink = tl.load(sink_ptr + head).to(tl.float32) * LOG2E
             larger = tl.maximum(lse, sink)
             ratio = tl.math.exp2(tl.minimum(lse, sink) - larger)
-            statistic = larger + tl.math.log2(1.0 + ratio)
+            both = larger + tl.math.log2(1.0 + ratio)
+            statistic = tl.where(lse < SPOILED, lse, both)  # with log2(e), beyond it
         if grad_lse_ptr is not None:
             # d lse / d s is exp(s - lse), which is the weight times exp2(statistic - lse).
             change = tl.load(grad_lse_ptr + base + m, mask=inside, other=0.0)

@@ -33,7 +33,7 @@ from .values.weights import Weight, softmax
 
 ARGUMENTS: Final = (
     *("query", "key", "value", "score"),
-    *("scale", "weight", "return_lse", "dropout_p", "descale", "pages", "backend"),
+    *("scale", "weight", "return_lse", "dropout_p", "descale", "pages", "nan_safe", "backend"),
 )
 
 
@@ -50,6 +50,7 @@ def attention(
     dropout_p: float = 0.0,
     descale: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None = None,
     pages: Pages | None = None,
+    nan_safe: bool = False,
     backend: str | None = None,
 ) -> torch.Tensor: ...
 
@@ -67,6 +68,7 @@ def attention(
     dropout_p: float = 0.0,
     descale: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None = None,
     pages: Pages | None = None,
+    nan_safe: bool = False,
     backend: str | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]: ...
 
@@ -84,6 +86,7 @@ def attention(
     dropout_p: float = 0.0,
     descale: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None = None,
     pages: Pages | None = None,
+    nan_safe: bool = False,
     backend: str | None = None,
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]: ...
 
@@ -100,6 +103,7 @@ def attention(
     dropout_p: float = 0.0,
     descale: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None = None,
     pages: Pages | None = None,
+    nan_safe: bool = False,
     backend: str | None = None,
     **named: NoReturn,
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
@@ -126,6 +130,11 @@ def attention(
         pages: where the keys and values of each request lie, if `key` and `value` are pages,
             `[pages, page_size, kv_heads, dim]` with any strides: see `Pages`. They may be int8
             beside a query of a floating-point dtype. For inference.
+        nan_safe: on a GPU, whether NaN and infinities reach the queries and keys that the mask
+            keeps together with them, and no others; otherwise they may reach others of a tile. A
+            query that keeps a key or value which is not finite is NaN in all dimensions. It costs
+            a copy of keys and values, and in gradients of queries and outputs too. Other backends
+            do not read it: what no query keeps has no effect there.
         backend: "triton", "cpu", "reference" or "aligned" (the same bits however documents are
             packed); by default chosen by the device. A backend that cannot serve the call raises
             and never hands over to another.
@@ -163,11 +172,11 @@ def attention(
     if torch.is_autocast_enabled(device):
         query, key, value = as_autocast_wants(query, key, value)
     if traced(query, chosen):
-        wanted = Wanted(checked_scale(scale), return_lse, weight, descale, chosen, pages)
+        wanted = Wanted(checked_scale(scale), return_lse, weight, descale, chosen, pages, nan_safe)
         out, lse = attend_traced(query, key, value, expression, wanted)
     else:
         call = checked_call(
-            query, key, value, expression, scale, return_lse, weight, descale, pages
+            query, key, value, expression, scale, return_lse, weight, descale, pages, nan_safe
         )
         if forward_ad._current_level >= 0 and not TRAITS[chosen].of_torch:
             no_tangents((query, key, value, call.weight.sink, *call.form.values))
@@ -210,6 +219,7 @@ def checked_call(
     weight: Weight = softmax,
     descale: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None = None,
     pages: Pages | None = None,
+    nan_safe: bool = False,
 ) -> Call:
     """The arguments of `attention` as one checked value; raises what `attention` raises."""
     if not isinstance(expression, Expression):
@@ -237,7 +247,10 @@ def checked_call(
         alike = (query, key, value) if pages is None else pages.alike(query, key, value)
         descales = descales_of(descale, *alike)
     factor = scale_of(query, checked_scale(scale))
-    return Call(query, key, value, form, extents, factor, return_lse, weight, descales, pages)
+    return Call(
+        *(query, key, value, form, extents, factor, return_lse, weight, descales, pages),
+        nan_safe=nan_safe,
+    )
 
 
 def no_values() -> errors.BackendError:

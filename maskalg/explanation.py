@@ -124,6 +124,7 @@ def explain(
     dropout_p: float = 0.0,
     descale: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None = None,
     pages: Pages | None = None,
+    nan_safe: bool = False,
     backend: str | None = None,
     **named: NoReturn,
 ) -> Explanation:
@@ -143,6 +144,7 @@ def explain(
         dropout_p: likewise.
         descale: likewise.
         pages: likewise.
+        nan_safe: likewise.
         backend: likewise.
 
     Examples:
@@ -154,7 +156,9 @@ def explain(
     if dropout_p != 0:
         raise errors.no_dropout(dropout_p)
     expression = everything if score is None else score
-    call = checked_call(query, key, value, expression, scale, return_lse, weight, descale, pages)
+    call = checked_call(
+        query, key, value, expression, scale, return_lse, weight, descale, pages, nan_safe
+    )
     name = backend_name(query.device.type, backend)
     structure = call.form.structure
     proof = prove_structure(structure)

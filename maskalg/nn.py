@@ -26,7 +26,8 @@ class Attention(torch.nn.Module):
         score: a mask, a bias, or `mask + bias`; None keeps everything.
         scale: factor of q . k, by default `1 / sqrt(head_dim)`.
         weight: as in `maskalg.attention`; its tensors become part of the module likewise.
-        backend: as in `maskalg.attention`.
+        nan_safe: as in `maskalg.attention`.
+        backend: likewise.
 
     Raises:
         TypeError: a score that is no expression, a weight that is none, or more arguments, such as
@@ -45,6 +46,7 @@ class Attention(torch.nn.Module):
         *more: NoReturn,
         scale: float | None = None,
         weight: Weight = softmax,
+        nan_safe: bool = False,
         backend: str | None = None,
         **named: NoReturn,
     ) -> None:
@@ -60,6 +62,7 @@ class Attention(torch.nn.Module):
         self._score: Expression = expression
         self._weight = weight
         self._scale = scale
+        self._nan_safe = nan_safe
         self._backend = backend
         tensors = {n: v for n, v in expression.parameters.items() if isinstance(v, torch.Tensor)}
         self._names = tuple(tensors)
@@ -129,7 +132,8 @@ class Attention(torch.nn.Module):
             score = _joined(score, mask)
         return attention(
             query, key, value, score, return_lse=return_lse,
-            scale=self._scale, weight=self._weighting(), backend=self._backend,
+            scale=self._scale, weight=self._weighting(),
+            nan_safe=self._nan_safe, backend=self._backend,
         )  # fmt: skip
 
     def extra_repr(self) -> str:

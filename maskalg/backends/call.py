@@ -36,6 +36,8 @@ class Call(NamedTuple):
             queries that a request has not.
         aligned: whether tiles begin where documents do, for backends that say so.
         part: whether the output that gradients are taken from is of more keys than these.
+        nan_safe: whether NaN and infinities must not leave the pairs that are kept, for backends
+            in which they would.
     """
 
     query: torch.Tensor
@@ -50,6 +52,7 @@ class Call(NamedTuple):
     pages: Pages | None = None
     aligned: bool = False
     part: bool = False
+    nan_safe: bool = False
 
     @property
     def out_dtype(self) -> torch.dtype:

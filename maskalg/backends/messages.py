@@ -126,3 +126,25 @@ def float8_architecture(arch: str) -> BackendError:
         f"the fused kernel reads float8 from sm_89 on, and this device is {arch}. Pass bfloat16: "
         "`(q8.float() * descale[:, :, None, None]).bfloat16()`."
     )
+
+
+def no_nan_safe_pages() -> BackendError:
+    return BackendError(
+        "nan_safe=True copies keys and values, which pages are there to avoid. Leave it out: keys "
+        "in pages that no query keeps change nothing, whatever they hold."
+    )
+
+
+def bias_hides_nan() -> BackendError:
+    return BackendError(
+        "nan_safe=True marks scores by NaN, and this score may turn NaN into a number: it compares "
+        "the score, rounds it, or does not depend on it. Leave nan_safe out, and clean keys and "
+        "values by torch.nan_to_num."
+    )
+
+
+def no_nan_safe_gradient(weight: object) -> BackendError:
+    return BackendError(
+        f"nan_safe=True has no gradients for {weight}, which is not normalised. Leave nan_safe "
+        "out, and clean the inputs by torch.nan_to_num."
+    )

@@ -12,6 +12,7 @@ from ..engine.extents import Extents
 from ..engine.float8 import FLOAT8, INT8
 from ..engine.pages import Pages
 from ..errors import MaskValueError
+from . import messages as backend_messages
 from .call import Call, Result
 from .choice import TRAITS, backend_of
 from .float8 import attend_float8, dequantised
@@ -23,6 +24,8 @@ def attend_pages(call: Call, backend: str) -> Result:
     """Output and, where wanted, lse of a call whose keys lie in pages; there is no gradient."""
     if call.differentiable():
         raise messages.pages_gradient()
+    if call.nan_safe:
+        raise backend_messages.no_nan_safe_pages()
     if TRAITS[backend].pages:
         return _served(call, backend)
     pages = cast(Pages, call.pages)

@@ -32,6 +32,7 @@ class Wanted:
     descale: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None
     backend: str
     pages: Pages | None = None
+    nan_safe: bool = False
 
 
 def attend_traced(
@@ -82,6 +83,7 @@ def attend_traced(
         weights,
         lse_wanted,
         wanted.backend,
+        wanted.nan_safe,
     )
     if pages is not None:
         if differentiable:

@@ -46,7 +46,8 @@ BACKWARD: Final = "maskalg::attention_backward"
 
 _OPERANDS: Final = (
     "Tensor query, Tensor key, Tensor value, Tensor[] tables, str structure, SymInt[] integers, "
-    "float[] reals, float? scale, str weights, bool lse_wanted, str backend) -> (Tensor, Tensor)"
+    "float[] reals, float? scale, str weights, bool lse_wanted, str backend, bool nan_safe) "
+    "-> (Tensor, Tensor)"
 )
 _PAGES: Final = "Tensor[] pages, int? most_queries, Tensor[] descale"
 
@@ -57,7 +58,7 @@ torch.library.define(
     BACKWARD,
     "(Tensor query, Tensor key, Tensor value, Tensor[] tables, Tensor out, Tensor lse, "
     "Tensor grad_out, Tensor? grad_lse, str structure, SymInt[] integers, float[] reals, "
-    "float? scale, str weights, bool[] wanted, str backend) -> Tensor[]",
+    "float? scale, str weights, bool[] wanted, str backend, bool nan_safe) -> Tensor[]",
 )
 
 
@@ -75,6 +76,7 @@ class Operands(NamedTuple):
     weights: str
     lse_wanted: bool
     backend: str
+    nan_safe: bool
 
     @property
     def inputs(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -91,7 +93,7 @@ class Operands(NamedTuple):
         form = form_of(self.structure, self.tables, self.integers, self.reals)
         return call_of(
             *(self.inputs, form, self.scale, self.weights),
-            lse_wanted=lse_wanted, descales=descales, pages=pages,
+            lse_wanted=lse_wanted, descales=descales, pages=pages, nan_safe=self.nan_safe,
         )  # fmt: skip
 
 
@@ -183,10 +185,11 @@ def _backward(
     weights: str,
     wanted: Sequence[bool],
     backend: str,
+    nan_safe: bool,
 ) -> list[torch.Tensor]:
     """Gradients of query, key and value, and of the tables that are `wanted`."""
     form = form_of(structure, tables, integers, reals)
-    call = call_of((query, key, value), form, scale, weights)
+    call = call_of((query, key, value), form, scale, weights, nan_safe=nan_safe)
     passes = backend_of(backend)
     if lse.shape != out.shape[:3]:
         # The graph was made from inputs that wanted no gradient, and is now asked for one.
@@ -202,7 +205,7 @@ def _backward(
 def _backward_fake(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, tables: Tensors, *more: Any
 ) -> list[torch.Tensor]:
-    wanted = more[-2]
+    wanted = more[-3]
     changed = [table for table, w in zip(tables, wanted, strict=True) if w]
     of_tables = [torch.empty_like(t, memory_format=torch.contiguous_format) for t in changed]
     return [*empty_gradients(query, key, value), *of_tables]
@@ -232,14 +235,14 @@ def gradients_of(
     """
     query, key, value, *saved = ctx.saved_tensors
     *tables, out, lse = saved
-    *form, lse_wanted, backend = ctx.rest
+    *form, lse_wanted, backend, nan_safe = ctx.rest
     grad_out, grad_lse = change
     if grad_out is None:
         grad_out = torch.zeros_like(out)
     if not lse_wanted:
         grad_lse = None
     inputs = (query, key, value, tables, out, lse, grad_out, grad_lse)
-    found = list(operator(*inputs, *form, wanted, backend))
+    found = list(operator(*inputs, *form, wanted, backend, nan_safe))
     of_tables = iter(found[3:])
     return found[:3], [next(of_tables) if w else None for w in wanted]
 
@@ -287,6 +290,7 @@ def call_of(
     lse_wanted: bool = True,
     descales: Descales | None = None,
     pages: Pages | None = None,
+    nan_safe: bool = False,
 ) -> Call:
     """The arguments of an operator as a checked call; raises what `attention` raises."""
     extents = extents_of(*inputs, pages)
@@ -295,7 +299,8 @@ def call_of(
     if pages is not None:
         query, key, value = inputs
         inputs = (query, key.transpose(1, 2), value.transpose(1, 2))
-    return Call(*inputs, form, extents, factor, lse_wanted, weight, descales, pages)
+    of = (*inputs, form, extents, factor, lse_wanted, weight, descales, pages)
+    return Call(*of, nan_safe=nan_safe)
 
 
 @contextlib.contextmanager

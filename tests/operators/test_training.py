@@ -172,13 +172,15 @@ def test_opcheck(backend):
     slopes = SLOPES.clone().requires_grad_()
     score = causal & sliding(5) & document(ids_of(23, 7)) + softcap(2.0) @ alibi(slopes)
     tensors, rest = arguments(score, inputs(23, dim=8, lead=(1,)))
-    torch.library.opcheck(FORWARD, (*tensors, *rest, True, backend))
+    torch.library.opcheck(FORWARD, (*tensors, *rest, True, backend, False))
     tensors[0] = tensors[0].detach().transpose(1, 2).contiguous().transpose(1, 2)
-    torch.library.opcheck(FORWARD, (*tensors, *rest, True, backend))
+    torch.library.opcheck(FORWARD, (*tensors, *rest, True, backend, False))
     tensors = [t.detach() for t in tensors[:3]] + [[t.detach() for t in tensors[3]]]
-    out, lse = FORWARD(*tensors, *rest, True, backend)
+    out, lse = FORWARD(*tensors, *rest, True, backend, False)
     change = (torch.randn_like(out), torch.randn_like(lse))
-    torch.library.opcheck(BACKWARD, (*tensors, out, lse, *change, *rest, [False, True], backend))
+    torch.library.opcheck(
+        BACKWARD, (*tensors, out, lse, *change, *rest, [False, True], backend, False)
+    )
 
 
 def test_a_graph_without_lse_is_differentiated():
@@ -187,7 +189,7 @@ def test_a_graph_without_lse_is_differentiated():
     wanted = with_gradients(lambda *t: ma.attention(*t, SCORE), tensors[:3])
 
     def attend(q, k, v):
-        out, lse = FORWARD(q, k, v, tensors[3], *rest, False, "cpu")
+        out, lse = FORWARD(q, k, v, tensors[3], *rest, False, "cpu", False)
         assert lse.shape == (0,)
         return out
 
@@ -209,4 +211,4 @@ def test_refusals():
         slope.sum().backward()
     _, rest = arguments(SCORE, [q, k, v])
     with pytest.raises(ma.MaskValueError, match="takes 2 tensors, 0 integers"):
-        FORWARD(q, k, v, [], *rest, True, "cpu")
+        FORWARD(q, k, v, [], *rest, True, "cpu", False)

@@ -27,6 +27,7 @@ from .families.backward import fill_gradients, fill_rows, route_of_gradients
 from .families.entries import table_gradients
 from .families.forward import launch_forward, route_of_forward
 from .families.rows import BackwardPass, Rows, empty_statistics, known_of, sink_gradient
+from .finite import spoiled_tables, with_finite_gradients, with_finite_values
 from .launching.fitting import failed, tried_for, why_not
 from .launching.launch import elsewhere
 from .launching.ready import launch_again, remember
@@ -39,6 +40,8 @@ _ALL_GRADIENTS: Final = (True,) * 5  # and the row statistics
 def explain(call: Call) -> Explained:
     """Kernels, tiles and what gave way, by the plans that a call would follow."""
     tier, tile, tables = _forward(call)
+    if call.nan_safe:
+        tier += ", of copies without NaN"
     gradients = _gradients_told(call)
     marks = [t for t in plan_of(call).hooks.tables if isinstance(t, MarksArgument)]
     bounds: Bounds = "bits" if any(mark.bits for mark in marks) else "kernel"
@@ -204,11 +207,13 @@ class _Attention(torch.autograd.Function):
         if grad_out is None:
             grad_out = torch.zeros_like(out)
         wanted = any(ctx.needs_input_grad[2:5])
-        change = (grad_out, grad_lse)
-        inputs, rows, tables = _gradients(call, (out, lse), change, ctx.slots, inputs=wanted)
+        saved, change = (out, lse), (grad_out, grad_lse)
+        if call.nan_safe:
+            call, saved, change = with_finite_gradients(call, saved, change)
+        inputs, rows, tables = _gradients(call, saved, change, ctx.slots, inputs=wanted)
         of_sink = None
         if sink is not None and ctx.needs_input_grad[5]:
-            of_sink = sink_gradient(rows, sink, grad_out)
+            of_sink = sink_gradient(rows, sink, change[0])
         of_inputs = inputs or (None, None, None)
         return (None, None, *of_inputs, of_sink, *tables)
 
@@ -220,6 +225,8 @@ def differentiate(
     tables: tuple[int, ...],
 ) -> list[torch.Tensor]:
     """Gradients of query, key, value and the tables in these slots, in their dtypes."""
+    if call.nan_safe:
+        call, saved, change = with_finite_gradients(call, saved, change)
     inputs, _, of_tables = _gradients(call, saved, change, tables, inputs=True)
     return [*inputs, *of_tables]
 
@@ -264,6 +271,9 @@ def _gradients(
     else:
         fill_rows(of)
     of_tables = table_gradients(of, slots, replace(plan.style, aligned=False)) if slots else {}
+    if call.nan_safe and slots:
+        assert rows.lse is not None
+        of_tables = spoiled_tables(rows.lse, of_tables)
     return of_inputs, rows, [of_tables[slot] for slot in slots]
 
 
@@ -278,6 +288,8 @@ def compute(call: Call, lse_wanted: bool) -> Result:
     if elsewhere(call.query.device):
         with torch.cuda.device(call.query.device):
             return compute(call, lse_wanted)
+    if call.nan_safe:
+        call = with_finite_values(call)
     in_pages = None
     if call.pages is not None:
         pages = call.pages.as_read()

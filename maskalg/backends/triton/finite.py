@@ -1,0 +1,130 @@
+"""Calls with `nan_safe`: NaN and infinities reach what keeps them, and nothing else.
+
+The kernels are given copies of the inputs (`kernels/finite.py`), and are what they are without.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, Final
+
+import torch
+import triton
+from maskalg_kernels import finite as kernels
+
+from ...formula.nodes import Node
+from ..call import Call
+from ..messages import bias_hides_nan, no_nan_safe_gradient
+from ..results import empty_result
+
+_AT_ONCE: Final = 4096  # numbers of a tensor that a program holds
+_BITS: Final = {1: torch.int8, 2: torch.int16, 4: torch.int32}
+
+# The exponent of NaN and infinities, and the bits of a NaN.
+_WILD: Final = {
+    torch.float16: (0x7C00, 0x7E00),
+    torch.bfloat16: (0x7F80, 0x7FC0),
+    torch.float32: (0x7F800000, 0x7FC00000),
+    torch.float8_e4m3fn: (0x7F, 0x7F),  # has no infinity
+}
+
+Saved = tuple[torch.Tensor, torch.Tensor]
+Change = tuple[torch.Tensor, torch.Tensor | None]
+
+
+def with_finite_values(call: Call) -> Call:
+    """The call that the forward kernels are given.
+
+    Values are finite. A key is NaN where it, or its value, is not finite, so that queries that keep
+    it are NaN.
+    """
+    if not carries_nan(call.form.structure.bias):
+        raise bias_hides_nan()
+    return _of_finite_keys(call, _WILD[call.key.dtype][1])
+
+
+def with_finite_gradients(call: Call, saved: Saved, change: Change) -> tuple[Call, Saved, Change]:
+    """The call that the backward kernels are given, with output and lse, and their gradients.
+
+    All are finite but the lse. Of a query that keeps what is not finite, or whose own numbers are
+    not, weights overflow where it keeps a key.
+    """
+    if call.weight.formula is not None and not call.weight.normalised:
+        raise no_nan_safe_gradient(call.weight.name)
+    call = _of_finite_keys(call, 0)
+    query, (out, lse), (gradient, of_lse) = call.query, saved, change
+    lse = lse.contiguous()
+    of_lse = None if of_lse is None else of_lse.float().contiguous()
+    found = empty_result(query), *(empty_result(query, out.shape[-1]) for _ in range(2))
+    rows = torch.empty_like(lse), None if of_lse is None else torch.empty_like(of_lse)
+    _launch(
+        kernels.finite_queries, query, out.shape[-1],
+        [*map(_bits, (query, gradient, out)), lse, of_lse, *map(_bits, found), *rows],
+        [query, gradient, out, *found[:2]], {"WEIGHTED": call.weight.formula is not None},
+    )  # fmt: skip
+    return call._replace(query=found[0]), (found[2], rows[0]), (found[1], rows[1])
+
+
+def spoiled_tables(lse: torch.Tensor, tables: dict[int, torch.Tensor]) -> dict[int, torch.Tensor]:
+    """Gradients of tables: NaN if a query is, since sums in fixed point hold no NaN.
+
+    Args:
+        lse: of `with_finite_gradients`.
+    """
+    spoiled = (lse.isfinite() & (lse < kernels.SPOILED.value / 2)) | lse.isnan()
+    return {slot: torch.where(spoiled.any(), torch.nan, t) for slot, t in tables.items()}
+
+
+@lru_cache(maxsize=4096)
+def carries_nan(bias: Node) -> bool:
+    """Whether a biased score is NaN wherever the score is, as the formula shows."""
+    if bias.op == "score":
+        return True
+    if bias.op == "where":
+        return all(map(carries_nan, bias.args[1:]))
+    if bias.op == "pow":
+        base, exponent = bias.args
+        return exponent.op == "const" and exponent.data != 0 and carries_nan(base)
+    passes_on = bias.op in ("add", "mul", "div", "min", "max", "call")
+    return passes_on and any(map(carries_nan, bias.args))
+
+
+def _of_finite_keys(call: Call, wild_key: int) -> Call:
+    """The call with copies of keys and values that hold `wild_key` and 0 where one of them is not
+    finite."""
+    key, value = call.key, call.value
+    found = empty_result(key), empty_result(key, value.shape[-1])
+    tensors = [key, value, *found]
+    _launch(
+        kernels.finite_keys, key, value.shape[-1],
+        [*map(_bits, tensors)], tensors, {"WILD_KEY": wild_key},
+    )  # fmt: skip
+    return call._replace(key=found[0], value=found[1])
+
+
+def _launch(
+    kernel: Any,
+    like: torch.Tensor,
+    value_dim: int,
+    tensors: list[torch.Tensor | None],
+    strided: list[torch.Tensor],
+    constants: dict[str, Any],
+) -> None:
+    """Launch a kernel on rows like these."""
+    batch, heads, length, dim = like.shape
+    pads = [triton.next_power_of_2(max(size, 1)) for size in (dim, value_dim)]
+    rows = max(_AT_ONCE // max(pads), 1)
+    programs = batch * heads * triton.cdiv(length, rows)
+    if not programs:
+        return
+    strides = [stride for tensor in strided for stride in tensor.stride()]
+    with torch.cuda.device_of(like):
+        kernel[(programs,)](
+            *tensors, length, heads, *strides,
+            HEAD_DIM=dim, VALUE_DIM=value_dim, HEAD_PAD=pads[0], VALUE_PAD=pads[1], ROWS=rows,
+            EXPONENT=_WILD[like.dtype][0], **constants,
+        )  # fmt: skip
+
+
+def _bits(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.view(_BITS[tensor.element_size()])
