@@ -190,7 +190,8 @@ def _store(ptr, first, rows, length, row_step, tile, SIZE: tl.constexpr, PAD: tl
 
 @triton.jit(
     do_not_specialize=[
-        "q_len", "kv_len", "padded", "rows", "batch_heads", "head_step", "row_step", *SCALARS,
+        *("q_len", "kv_len", "padded", "rows", "batch_heads", "head_step", "row_step"),
+        *("dq_head_step", "dq_row_step"), *SCALARS,
     ]
 )  # fmt: skip
 def backward_queries(
@@ -216,6 +217,8 @@ def backward_queries(
     group,
     head_step,
     row_step,
+    dq_head_step,
+    dq_row_step,
     stride_qb, stride_qh, stride_qm, stride_qd,
     stride_kb, stride_kh, stride_kn, stride_kd,
     stride_vb, stride_vh, stride_vn, stride_vd,
@@ -245,11 +248,12 @@ def backward_queries(
 ):  # fmt: skip
     """dQ of one tile of queries; k and v are tensor descriptors under TMA, g is dO.
 
-    o and dq are dense, of heads or tokens: `head_step` rows of them from a head to the next,
-    `row_step` from a query to the next. lse and its gradient, float32 `[batch, heads, q_len]`, are
-    contiguous; `sink_ptr` as of `forward`. Weights that are not normalised have neither o nor lse.
-    statistic and delta, what the other kernels need of each query, are written to as many places a
-    head as `padded`, a multiple of PADDED_BLOCK.
+    o and dq are dense, of heads or tokens, or slices of the tokens of such tensors where there is
+    one batch entry: `head_step` rows of o from a head to the next, `row_step` from a query to the
+    next. lse and its gradient, float32 `[batch, heads, q_len]`, are contiguous; `sink_ptr` as of
+    `forward`. Weights that are not normalised have neither o nor lse. statistic and delta, what the
+    other kernels need of each query, are written to as many places a head as `padded`, a multiple
+    of PADDED_BLOCK.
     """
     S = (
         S0, S1, S2, S3, S4, S5, S6, S7, S8, S9, S10, S11,
@@ -302,8 +306,8 @@ def backward_queries(
         Tile(BLOCK_N, HEAD_DIM, VALUE_DIM, HEAD_PAD, VALUE_PAD, TMA, PRECISION, 0),
         ONE_LOOP,
     )
-    begin = first_row(batch, head, heads, q_len, head_step)
-    _store(dq_ptr, begin, m, q_end, row_step, dq * scale, HEAD_DIM, HEAD_PAD)
+    begin = first_row(batch, head, heads, q_len, dq_head_step)
+    _store(dq_ptr, begin, m, q_end, dq_row_step, dq * scale, HEAD_DIM, HEAD_PAD)
 
 
 @triton.jit(

@@ -12,6 +12,7 @@ from ..engine.float8 import Descales, out_dtype
 from ..engine.normal_form import Bound
 from ..engine.pages import Pages
 from ..values.weights import Weight, softmax
+from .results import row_steps
 
 SMALLEST_SCALE: Final = 2.0**-64
 """The smallest scale that kernels divide biases by; below it every score counts as zero."""
@@ -38,6 +39,10 @@ class Call(NamedTuple):
         part: whether the output that gradients are taken from is of more keys than these.
         nan_safe: whether NaN and infinities must not leave the pairs that are kept, for backends
             in which they would.
+        rooms: tensors for the output, dQ, dK and dV, () or None where there is none. A backend may
+            write its results to them, and returns these then. Gradients are taken from an output in
+            the first. Strides are those of `empty_result`, or those of a slice of its tokens where
+            there is one batch entry.
     """
 
     query: torch.Tensor
@@ -53,6 +58,7 @@ class Call(NamedTuple):
     aligned: bool = False
     part: bool = False
     nan_safe: bool = False
+    rooms: tuple[torch.Tensor | None, ...] = ()
 
     @property
     def out_dtype(self) -> torch.dtype:
@@ -67,6 +73,18 @@ class Call(NamedTuple):
     def with_inputs(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> Call:
         """This call of other inputs like its own."""
         return Call(query, key, value, *self.others)
+
+    def room(self, number: int) -> torch.Tensor | None:
+        """One of the rooms."""
+        return self.rooms[number] if self.rooms else None
+
+    def row_steps(self, number: int) -> tuple[int, int]:
+        """Rows from a head to the next, and from a token to the next: of output, dQ, dK or dV."""
+        room = self.room(number)
+        if room is None:
+            return row_steps(self.query if number < 2 else self.key)
+        _, head, token, _ = room.stride()
+        return head // room.shape[3], token // room.shape[3]
 
     @property
     def watched(self) -> list[torch.Tensor]:

@@ -31,7 +31,7 @@ class Backend(Protocol):
         """Output and, where wanted, lse, with what autograd needs recorded."""
 
     def compute(self, call: Call, lse_wanted: bool) -> Result:
-        """Output as of `empty_result`, and lse where wanted; nothing is recorded."""
+        """Output as of `empty_result` or in its room, and lse where wanted; nothing is recorded."""
 
     def differentiate(
         self,
@@ -40,8 +40,8 @@ class Backend(Protocol):
         change: tuple[torch.Tensor, torch.Tensor | None],
         tables: tuple[int, ...],
     ) -> list[torch.Tensor]:
-        """Gradients of query, key and value as of `empty_gradients`, and of the tables in these
-        slots, contiguous; each in the dtype of its tensor.
+        """Gradients of query, key and value as of `empty_gradients` or in their rooms, and of the
+        tables in these slots, contiguous; each in the dtype of its tensor.
 
         Args:
             call: the inputs.

@@ -51,6 +51,31 @@ def merge(
         from .triton.merged import merged
 
         return merged(outs, lses)
+    return _joined(outs, lses)
+
+
+def merge_into(
+    out: torch.Tensor, lse: torch.Tensor, parts: Sequence[tuple[torch.Tensor, torch.Tensor]]
+) -> None:
+    """`merge` of outputs and lses into `out`, which may be one of them, and `lse`.
+
+    Outputs are `[batch, heads, length, value_dim]`, and their dtypes may differ. Nothing is checked
+    or recorded.
+    """
+    outs, lses = zip(*parts, strict=True)
+    if _fit_the_kernel(outs, lses):
+        from .triton.merged import fill_merged
+
+        fill_merged(outs, lses, out, lse)
+        return
+    for place, found in zip((out, lse), _joined(outs, lses), strict=True):
+        place.copy_(found)
+
+
+def _joined(
+    outs: Sequence[torch.Tensor], lses: Sequence[torch.Tensor]
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """As `merge`, by operations of torch."""
     dtype = torch.float64 if outs[0].dtype == torch.float64 else torch.float32
     wide = [lse.to(dtype) for lse in lses]
     highest = wide[0].detach()

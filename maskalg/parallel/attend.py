@@ -16,9 +16,10 @@ from torch.autograd.function import once_differentiable
 
 from .. import errors
 from ..attention import attention as attend
-from ..attention import checked_call
+from ..attention import checked_call, traced
 from ..backends.choice import backend_name, backend_of
-from ..backends.results import with_sink
+from ..backends.float8 import attend_float8
+from ..backends.results import in_order_of, with_sink
 from ..engine.float8 import FLOAT8
 from ..engine.normal_form import bound
 from ..formula.expression import Expression
@@ -26,7 +27,7 @@ from ..operators.inputs import as_autocast_wants, check_weight, extents_of
 from ..values.algebra import Mask, Score
 from ..values.weights import Weight, softmax
 from .planning import Plan
-from .ranges import Call, Merged, Sum, summed_in
+from .ranges import Call, Merged, Sum, room_in, summed_in
 from .steps import Hop, Method, Steps, Tokens, steps_of
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 Tensors = tuple[torch.Tensor, ...]
 _Inputs = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+_Rows = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None]
 
 _MOST_SHIFTED: Final = 1024  # places of one mask
 _ALIGNED: Final = 16  # bytes: tensors at multiples of them are copied by descriptor
@@ -170,17 +172,27 @@ class _Run:
         merged, parts = Merged(self.steps.queries, query, value.shape[3]), []
         for part in self._parts(key, value):
             for call in part.calls:
-                result = attend(
-                    *_inputs(query, part, call),
-                    _shifted(score, call, remembered=not learned),
-                    scale=self.options.scale,
-                    return_lse=True,
-                    backend=self.options.backend,
-                )
-                merged.add(call, result)
+                shifted = _shifted(score, call, remembered=not learned)
+                given = _inputs(query, part, call)
+                merged.add(call, self._computed(given, shifted, merged.room(call)))
             if self.keeps:
                 parts.append(part)
         return *merged.total(), parts
+
+    def _computed(
+        self, inputs: _Inputs, score: Expression, room: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Output and lse of a call, the output in its room where the backend writes to it."""
+        scale, backend = self.options.scale, self.options.backend
+        if traced(inputs[0], backend):
+            return attend(*inputs, score, scale=scale, return_lse=True, backend=backend)
+        made = checked_call(*inputs, score, scale, return_lse=True)._replace(rooms=(room,))
+        if made.query.dtype == FLOAT8:
+            out, lse = attend_float8(made, backend)
+        else:
+            out, lse = backend_of(backend).compute(made, True)
+        assert lse is not None
+        return out, lse
 
     def _parts(self, key: torch.Tensor, value: torch.Tensor) -> Iterator[_Part]:
         """The keys of this rank, and those of one exchange after the other.
@@ -220,10 +232,11 @@ class _Run:
         """
         query, key, value, *learned = inputs
         ranges = self.steps
-        of_query, of_key, of_value = (
-            Sum(each, x)
-            for each, x in zip((ranges.queries, ranges.keys, ranges.keys), inputs, strict=False)
-        )
+        of_query = Sum(ranges.queries, query)
+        of_key, of_value = (Sum(ranges.keys, key, x.shape[3]) for x in (key, value))
+        out, lse = in_order_of(query, results[0]), results[1]
+        # Calls of the same queries share the copy of their lse.
+        known: dict[tuple[int, int], _Rows] = {}
         of_learned = [torch.zeros_like(x, dtype=summed_in(x.dtype)) for x in learned]
         sent, returned = ranges.sent, []
         if sent is not None:
@@ -237,13 +250,23 @@ class _Run:
         for part in reversed(kept) if kept else self._parts(key, value):
             hop, of_keys, of_values = part.hop, of_key, of_value
             if hop is not None:
-                of_keys, of_values = Sum(hop.keys, part.key), Sum(hop.keys, part.value)
+                dims = key.shape[3], value.shape[3]
+                of_keys, of_values = (Sum(hop.keys, part.key, dim) for dim in dims)
             for call in part.calls:
+                at = call.queries.start, call.queries.stop
+                if at not in known:
+                    of_lse = None if change[1] is None else change[1][:, :, call.queries]
+                    rows = out[:, :, call.queries], lse[:, :, call.queries].contiguous()
+                    known[at] = *rows, change[0][:, :, call.queries], of_lse
+                rooms = of_query.room(call), of_keys.room(call), of_values.room(call)
+                if rooms[1] is None or rooms[2] is None:
+                    rooms = rooms[0], None, None
                 mine, keys, values, *others = self._gradients(
                     _inputs(query, part, call),
                     learned,
                     call,
-                    [None if x is None else x[:, :, call.queries] for x in (*results, *change)],
+                    known[at],
+                    (room_in(out, call.queries), *rooms),
                 )
                 of_query.add(call, mine)
                 of_keys.add(call, keys)
@@ -270,7 +293,8 @@ class _Run:
         inputs: _Inputs,
         learned: Sequence[torch.Tensor],
         call: Call,
-        of_rows: Sequence[torch.Tensor | None],
+        of_rows: _Rows,
+        rooms: tuple[torch.Tensor | None, ...],
     ) -> list[torch.Tensor]:
         """Gradients of the inputs of a call and of learned tensors, from output, lse and theirs."""
         leaves = [tensor.detach().requires_grad_() for tensor in learned]
@@ -279,9 +303,8 @@ class _Run:
             form = bound(score)
         wanted = {slot.index: table for slot, table in form.tensors() if table.requires_grad}
         out, lse, of_out, of_lse = of_rows
-        assert out is not None and lse is not None and of_out is not None
         made = checked_call(*inputs, score, self.options.scale, return_lse=True)
-        made = made._replace(part=True)
+        made = made._replace(part=True, rooms=rooms)
         backend = backend_of(self.options.backend)
         found = backend.differentiate(made, (out, lse), (of_out, of_lse), tuple(wanted))
         if not wanted:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import partial
 from itertools import pairwise
 from typing import Final
 
 import torch
 
-from ..backends.merge import merge
+from ..backends.merge import merge_into
 from ..backends.results import empty_result
 from ..engine.float8 import out_dtype
 
 _MOST_HELD: Final = 4  # results of a range
+_ALIGNED: Final = 16  # bytes: tensors at multiples of them are copied by descriptor
 _Result = tuple[torch.Tensor, torch.Tensor]  # output and lse
 
 
@@ -41,17 +41,19 @@ class Ranges:
 
     Attributes:
         parts: each range, and the calls it lies in, each with its place among that call's tokens.
-        whole: a call of all tokens, if there is one.
+        of_call: the numbers of the ranges of a call, each with its place among the call's tokens.
+        placed: calls and their tokens, no two of which overlap: what they find may be written at
+            once into the tensor of all tokens.
     """
 
     parts: tuple[tuple[slice, tuple[tuple[Call, slice], ...]], ...]
-    whole: Call | None
+    of_call: dict[Call, list[tuple[int, slice]]]
+    placed: dict[Call, slice]
 
     @classmethod
     def of(cls, calls: Iterable[tuple[Call, slice]], count: int) -> Ranges:
         """The ranges of `count` tokens, from calls and the tokens that each is of."""
         calls = tuple(calls)
-        every = slice(0, count)
         cuts = {0, count}.union(*((tokens.start, tokens.stop) for _, tokens in calls))
         parts = tuple(
             (
@@ -64,40 +66,40 @@ class Ranges:
             )
             for begin, end in pairwise(sorted(cuts))
         )
-        return cls(parts, next((call for call, tokens in calls if tokens == every), None))
+        of_call: dict[Call, list[tuple[int, slice]]] = {call: [] for call, _ in calls}
+        for number, (_, each) in enumerate(parts):
+            for call, place in each:
+                of_call[call].append((number, place))
+        placed: dict[Call, slice] = {}
+        taken: set[int] = set()
+        for call, tokens in sorted(calls, key=lambda each: each[1].start - each[1].stop):
+            mine = {number for number, _ in of_call[call]}
+            if taken.isdisjoint(mine):
+                placed[call] = tokens
+                taken |= mine
+        return cls(parts, of_call, placed)
 
-    def of_call(self, call: Call) -> Iterator[tuple[int, slice]]:
-        """The numbers of the ranges of a call, each with its place among the call's tokens."""
-        for number, (_, calls) in enumerate(self.parts):
-            for each, place in calls:
-                if each is call:
-                    yield number, place
+    def room(self, call: Call, whole: torch.Tensor) -> torch.Tensor | None:
+        """The place of a call's results in the tensor of all tokens, if that is a room."""
+        tokens = self.placed.get(call)
+        return None if tokens is None else room_in(whole, tokens)
 
-    def joined(
-        self,
-        results: Sequence[torch.Tensor | None],
-        whole: torch.Tensor | None,
-        new: Callable[[], torch.Tensor],
-        nothing: float = 0.0,
-    ) -> torch.Tensor:
-        """Results of ranges `[batch, heads, tokens, ...]` as one tensor of all tokens.
+    def in_place(self, call: Call, whole: torch.Tensor, found: torch.Tensor) -> torch.Tensor:
+        """What a call found; if it has a place in the tensor of all tokens, there."""
+        tokens = self.placed.get(call)
+        if tokens is None:
+            return found
+        place = whole[:, :, tokens]
+        return place if found.data_ptr() == place.data_ptr() else place.copy_(found)
 
-        Args:
-            results: of each range; None is one of no call.
-            whole: what `self.whole` found: results of ranges in no other call lie in it already,
-                and the others are written into it.
-            new: an empty tensor for all tokens, for where there is no `whole`.
-            nothing: what ranges of no call hold.
-        """
-        if len(results) == 1 and results[0] is not None:
-            return results[0]
-        total = new() if whole is None else whole
-        for (place, calls), result in zip(self.parts, results, strict=True):
-            if result is None:
-                total[:, :, place] = nothing
-            elif whole is None or len(calls) > 1:
-                total[:, :, place] = result
-        return total
+
+def room_in(whole: torch.Tensor, tokens: slice) -> torch.Tensor | None:
+    """The tokens of a tensor that lies as of `empty_result`, if they are a room of `backends.Call`
+    that kernels reach as they reach a tensor of its own."""
+    batch, _, count, dim = whole.shape
+    if batch > 1 and tokens.stop - tokens.start < count:
+        return None
+    return None if dim * whole.element_size() % _ALIGNED else whole[:, :, tokens]
 
 
 class Merged:
@@ -110,40 +112,43 @@ class Merged:
 
     def __init__(self, ranges: Ranges, query: torch.Tensor, value_dim: int) -> None:
         """Nothing yet, of all queries of `query`."""
-        self.ranges, self.query, self.value_dim = ranges, query, value_dim
-        self.dtype = out_dtype(query.dtype)
+        dtype = out_dtype(query.dtype)
+        self.ranges, self.out = ranges, empty_result(query, value_dim, dtype)
+        self.lse = query.new_empty(query.shape[:3], dtype=summed_in(dtype))
         self.held: list[list[_Result]] = [[] for _ in ranges.parts]
-        self.whole: tuple[torch.Tensor | None, torch.Tensor | None] = None, None
+
+    def room(self, call: Call) -> torch.Tensor | None:
+        """The tensor that a call may write its output to."""
+        return self.ranges.room(call, self.out)
 
     def add(self, call: Call, result: _Result) -> None:
         """Add the output and lse of a call's queries."""
-        if call is self.ranges.whole:
-            self.whole = result
         out, lse = result
-        wide = summed_in(self.dtype)
-        for number, place in self.ranges.of_call(call):
+        out = self.ranges.in_place(call, self.out, out)
+        for number, place in self.ranges.of_call[call]:
             held = self.held[number]
             held.append((out[:, :, place], lse[:, :, place]))
             if len(held) > 1 and len(self.ranges.parts[number][1]) > _MOST_HELD:
-                held[:] = [_merged([(one.to(wide), of_one) for one, of_one in held])]
+                first, of_first = held[0]
+                wide = torch.empty_like(first, dtype=summed_in(first.dtype))
+                of_both = torch.empty_like(of_first)
+                merge_into(wide, of_both, held)
+                held[:] = [(wide, of_both)]
 
     def total(self) -> _Result:
         """Output and lse of all queries; 0 and -inf for those that are in no call."""
-        results: list[tuple[torch.Tensor | None, torch.Tensor | None]] = []
-        for held in self.held:
-            if held:
-                out, lse = held[0] if len(held) == 1 else _merged(held)
-                results.append((out.to(self.dtype), lse))
+        for (place, calls), held in zip(self.ranges.parts, self.held, strict=True):
+            out, lse = self.out[:, :, place], self.lse[:, :, place]
+            if not held:
+                out.zero_()
+                lse.fill_(-math.inf)
+            elif len(held) > 1:
+                merge_into(out, lse, held)
             else:
-                results.append((None, None))
-        outs, lses = ([each[n] for each in results] for n in (0, 1))
-        new = partial(empty_result, self.query, self.value_dim, self.dtype)
-        rows = partial(self.query.new_empty, self.query.shape[:3], dtype=summed_in(self.dtype))
-        whole, of_whole = self.whole
-        return (
-            self.ranges.joined(outs, whole, new),
-            self.ranges.joined(lses, of_whole, rows, -math.inf),
-        )
+                lse.copy_(held[0][1])
+                if len(calls) > 1 or calls[0][0] not in self.ranges.placed:
+                    out.copy_(held[0][0])
+        return self.out, self.lse
 
 
 def summed_in(dtype: torch.dtype) -> torch.dtype:
@@ -151,35 +156,37 @@ def summed_in(dtype: torch.dtype) -> torch.dtype:
     return torch.promote_types(dtype, torch.float32)
 
 
-def _merged(results: Sequence[_Result]) -> _Result:
-    outs, lses = zip(*results, strict=True)
-    return merge(outs, lses)
-
-
 class Sum:
     """Gradients of tokens, added call by call; rounded to their dtype once."""
 
-    def __init__(self, ranges: Ranges, like: torch.Tensor) -> None:
-        """Nothing yet, of tokens that lie as `like` does."""
-        self.ranges, self.like = ranges, like
+    def __init__(self, ranges: Ranges, like: torch.Tensor, dim: int | None = None) -> None:
+        """Nothing yet, of tokens that lie as `like` does, of its dimension or another one."""
+        self.ranges, self.whole = ranges, empty_result(like, dim)
         self.so_far: list[torch.Tensor | None] = [None for _ in ranges.parts]
-        self.whole: torch.Tensor | None = None
+        self.left = [len(calls) for _, calls in ranges.parts]
+
+    def room(self, call: Call) -> torch.Tensor | None:
+        """The tensor that the gradients of a call may be written to."""
+        return self.ranges.room(call, self.whole)
 
     def add(self, call: Call, found: torch.Tensor) -> None:
         """Add the gradients of a call's tokens."""
-        if call is self.ranges.whole:
-            self.whole = found
-        for number, place in self.ranges.of_call(call):
+        found = self.ranges.in_place(call, self.whole, found)
+        for number, place in self.ranges.of_call[call]:
             so_far, mine = self.so_far[number], found[:, :, place]
-            if so_far is None:
-                self.so_far[number] = mine
-                continue
-            if len(self.ranges.parts[number][1]) > 2:
-                so_far = so_far.to(summed_in(found.dtype))
-            self.so_far[number] = so_far + mine
+            self.left[number] -= 1
+            total = self.whole[:, :, self.ranges.parts[number][0]]
+            if self.left[number]:
+                wide = summed_in(found.dtype)
+                self.so_far[number] = mine if so_far is None else so_far.to(wide) + mine
+            elif so_far is not None:
+                torch.add(so_far, mine, out=total)
+            elif call not in self.ranges.placed:
+                total.copy_(mine)
 
     def total(self) -> torch.Tensor:
         """The gradients of all tokens, in the dtype of the tensor they are of."""
-        dtype = self.like.dtype
-        results = [None if x is None else x.to(dtype) for x in self.so_far]
-        return self.ranges.joined(results, self.whole, partial(empty_result, self.like))
+        for tokens, calls in self.ranges.parts:
+            if not calls:
+                self.whole[:, :, tokens] = 0
+        return self.whole

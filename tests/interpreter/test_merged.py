@@ -27,3 +27,18 @@ def test_parts(number, shape, tokens_first, dtype):
     tolerance = 1e-6 if dtype == torch.float32 else 1e-3
     torch.testing.assert_close(found, wanted, atol=tolerance, rtol=tolerance)
     torch.testing.assert_close(lse, of_wanted, atol=1e-5, rtol=1e-6)
+
+
+def test_parts_and_result_are_slices_of_longer_tensors():
+    """The result takes the place of a part, and parts differ in dtype and order."""
+    outs, lses = parts(3, (2, 3, 50, 24), torch.float16, tokens_first=False)
+    wanted, of_wanted = ma.merge(outs, lses)
+    whole, of_whole = torch.full((2, 3, 90, 24), 7.0).half(), torch.full((2, 3, 90), 7.0)
+    room, of_room = whole[:, :, 20:70], of_whole[:, :, 20:70]
+    outs = [room.copy_(outs[0]), outs[1].float(), outs[2].transpose(1, 2).contiguous()]
+    outs[2] = outs[2].transpose(1, 2)  # tokens first in memory
+    kernels.fill_merged(outs, lses, room, of_room)
+    torch.testing.assert_close(room, wanted, atol=1e-3, rtol=1e-3)
+    torch.testing.assert_close(of_room, of_wanted, atol=1e-5, rtol=1e-6)
+    for tensor, written in ((whole, room), (of_whole, of_room)):
+        assert (tensor == 7).sum() == tensor.numel() - written.numel()

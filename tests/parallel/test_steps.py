@@ -57,8 +57,12 @@ def check_ranges(ranges, calls, count):
             assert at.start == place.start - dict(calls)[call].start
     for call, tokens in calls:
         assert found[call] == [*range(tokens.start, tokens.stop)]
-    if ranges.whole is not None:
-        assert dict(calls)[ranges.whole] == slice(0, count)
+    assert {call: [place for _, place in each] for call, each in ranges.of_call.items()} == {
+        call: [at for _, of in ranges.parts for other, at in of if other is call]
+        for call, _ in calls
+    }
+    covered = [token for call in ranges.placed for token in found[call]]
+    assert len({*covered}) == len(covered)
 
 
 def check_returns(steps, hop, count):

@@ -253,7 +253,7 @@ def _gradients(
             statistic, delta, *of_inputs = cast(list[torch.Tensor], found)
             return of_inputs, Rows(*known, statistic, delta), []
     statistic, delta = empty_statistics(call.query)
-    of_inputs = empty_gradients(call.query, call.key, call.value) if inputs else []
+    of_inputs = _empty_inputs(call) if inputs else []
     rows = Rows(*known, statistic, delta)
     grad_out = change[0]
     if call.aligned:
@@ -279,12 +279,17 @@ def _gradients(
 
 def _empty_gradients(call: Call) -> list[torch.Tensor]:
     """New tensors for the row statistics, dQ, dK and dV."""
-    gradients = empty_gradients(call.query, call.key, call.value)
-    return [*empty_statistics(call.query), *gradients]
+    return [*empty_statistics(call.query), *_empty_inputs(call)]
+
+
+def _empty_inputs(call: Call) -> list[torch.Tensor]:
+    """Tensors for dQ, dK and dV: the rooms, and new ones."""
+    new = empty_gradients(call.query, call.key, call.value)
+    return [one if (room := call.room(1 + i)) is None else room for i, one in enumerate(new)]
 
 
 def compute(call: Call, lse_wanted: bool) -> Result:
-    """Output and, where wanted, lse, in new tensors."""
+    """Output and, where wanted, lse."""
     if elsewhere(call.query.device):
         with torch.cuda.device(call.query.device):
             return compute(call, lse_wanted)
@@ -331,7 +336,9 @@ def _in_units(call: Call) -> Call:
 
 
 def _empty_output(call: Call, lse_wanted: bool) -> Result:
-    """New tensors for the output and, where wanted, the lse."""
+    """Tensors for the output, the room or a new one, and where wanted the lse."""
     query = call.query
-    out = empty_result(query, call.value.shape[-1], call.out_dtype)
+    out = call.room(0)
+    if out is None:
+        out = empty_result(query, call.value.shape[-1], call.out_dtype)
     return out, query.new_empty(query.shape[:3], dtype=torch.float32) if lse_wanted else None

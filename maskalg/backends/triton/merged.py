@@ -19,17 +19,29 @@ def merged(
     shape = outs[0].shape
     if len(shape) != 4:
         outs = [out.reshape(1, 1, -1, shape[-1]) for out in outs]
+        lses = [lse.reshape(1, 1, -1) for lse in lses]
     like = torch.preserve_format if outs[0].stride(-1) == 1 else torch.contiguous_format
     found = torch.empty_like(outs[0], memory_format=like)
-    outs = [out if out.stride() == found.stride() else found.clone().copy_(out) for out in outs]
-    lses = [lse.float().contiguous() for lse in lses]
-    lse = torch.empty_like(lses[0])
-    columns = triton.next_power_of_2(max(shape[-1], 1))
+    lse = torch.empty(lses[0].shape, dtype=torch.float32, device=found.device)
+    fill_merged(outs, lses, found, lse)
+    return found.view(shape), lse.view(shape[:-1])
+
+
+def fill_merged(
+    outs: Sequence[torch.Tensor],
+    lses: Sequence[torch.Tensor],
+    out: torch.Tensor,
+    lse: torch.Tensor,
+) -> None:
+    """As `backends.merge.merge_into`; outputs are `[batch, heads, length, value_dim]`."""
+    outs = [one if one.stride(-1) == 1 else one.contiguous() for one in outs]
+    lses = [one if one.stride(-1) == 1 else one.contiguous() for one in lses]
+    columns = triton.next_power_of_2(max(out.shape[-1], 1))
     programs = triton.cdiv(lse.numel(), max(kernels.ROWS_BY_COLUMNS.value // columns, 1))
-    with torch.cuda.device_of(found):
+    of_outs = zip(*[one.stride()[:3] for one in (*outs, out)], strict=True)
+    of_lses = zip(*[one.stride()[:2] for one in (*lses, lse)], strict=True)
+    with torch.cuda.device_of(out):
         kernels.merged[(programs,)](
-            tuple(outs), tuple(lses), found, lse,
-            lse.numel(), *found.shape[1:3], *found.stride()[:3],
-            DIM=shape[-1], COLUMNS=columns,
+            tuple(outs), tuple(lses), out, lse, lse.numel(), *out.shape[1:3], *of_outs, *of_lses,
+            DIM=out.shape[-1], COLUMNS=columns,
         )  # fmt: skip
-    return found.view(shape) if len(shape) != 4 else found, lse

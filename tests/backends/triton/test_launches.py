@@ -136,6 +136,46 @@ def check_launches(found, kernels):
         assert [differing(*pair) for pair in zip(again, expected, strict=True)] == [[]] * len(again)
 
 
+@pytest.mark.parametrize("target", ["sm_90", "sm_80"])
+def test_results_in_slices_of_longer_tensors(target, monkeypatch, tmp_path):
+    """A call whose rooms have other strides is another call."""
+    from maskalg.attention import checked_call
+    from maskalg.backends.triton import backend
+
+    calls = []
+    for tokens in (1024, 2048, 1024):
+        q, k, v = inputs(length=tokens)
+        at = slice(tokens - 640, tokens - 128)
+        of = [x[:, :, at].contiguous() for x in (q, k, v)]
+        rooms = tuple(torch.empty_like(x)[:, :, at] for x in (q, q, k, v))
+        calls.append(checked_call(*of, WINDOW, return_lse=True)._replace(rooms=rooms))
+    change = torch.ones_like(calls[0].query)
+
+    def run(call):
+        out, lse = backend.compute(call, True)
+        found = backend.differentiate(call, (out, lse), (change, None), ())
+        assert all(a is b for a, b in zip((out, *found), call.rooms, strict=True))
+
+    form, arena = bound(WINDOW), Arena()
+    with stub_gpu(monkeypatch, tmp_path, target) as launches:
+        found = []
+        for again in (True, True, True, False):
+            launches.clear()
+            with arena.call(monkeypatch):
+                for each in calls:
+                    if not again:
+                        form.remembered.clear()
+                        form.structure.remembered.clear()
+                    run(each)
+            # A counter is made anew where nothing is remembered.
+            found.append([one for one in launches if one.name != "no_rows_drawn"])
+    *others, expected = found
+    for again in others:
+        for one, wanted in zip(again, expected, strict=True):
+            numbers = [(i, a, b) for i, a, b in differing(one, wanted) if len(a) < 16]
+            assert not numbers, (one.name, numbers)
+
+
 @pytest.mark.parametrize("page", [16, 256])
 @pytest.mark.parametrize("packed", [False, True])
 def test_chunks_in_pages(packed, page, monkeypatch, tmp_path):

@@ -17,7 +17,6 @@ import torch
 from .... import errors
 from ....tiles.shapes import HopperBackwardTile, Tile, in_turn
 from ...call import Call
-from ...results import row_steps
 from ..arguments import describable, hooked, numbers_of, padded_length
 from ..constants import (
     HOPPER_BACKWARD_REGISTERS,
@@ -246,16 +245,14 @@ def _rows_side(of: Side, tile: Tile | HopperBackwardTile, call: Call) -> tuple[i
 
 def _sizes(of: Side, tile: Tile | HopperBackwardTile, call: Call) -> Sizes:
     extents = call.extents
-    like, heads = call.query, extents.heads
-    if of == "keys":
-        like, heads = call.key, call.key.shape[1]
+    heads = extents.heads if of == "queries" else call.key.shape[1]
     rows = rows_of_tiles(call, *_rows_side(of, tile, call))
     batch_heads = extents.batch * heads
     programs = rows * batch_heads
     if isinstance(tile, HopperBackwardTile) and tile.persistent:
         threads, registers = 128 * (tile.consumers + 1), HOPPER_BACKWARD_REGISTERS[tile.consumers]
         programs = min(programs, programs_at_once(call.query.device, threads, registers))
-    head_step, row_step = row_steps(like)
+    head_step, row_step = call.row_steps(0 if of == "queries" else 2)
     own = {
         "rows": rows,
         "batch_heads": batch_heads,
@@ -263,4 +260,5 @@ def _sizes(of: Side, tile: Tile | HopperBackwardTile, call: Call) -> Sizes:
         "head_step": head_step,
         "row_step": row_step,
     }
+    own["dq_head_step"], own["dq_row_step"] = call.row_steps(1)
     return Sizes(programs, {**numbers_of(call), **own})

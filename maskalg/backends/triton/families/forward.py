@@ -16,7 +16,6 @@ from ....engine.float8 import FLOAT8
 from ....tiles.shapes import HopperTile, Tile, in_turn
 from ....values.weights import Weight
 from ...call import Call
-from ...results import row_steps
 from ..arguments import describable, hooked, numbers_of, sinks_of
 from ..constants import hooks_ahead, power_of_two, rows_as_pads, tile_constants, weight_constants
 from ..documents import rows_of_tiles, with_rows
@@ -233,7 +232,7 @@ def _sizes(tile: Tile | HopperTile, call: Call) -> Sizes:
     if isinstance(tile, HopperTile) and tile.persistent:
         threads = 128 * (tile.consumers + 1)
         programs = min(programs, programs_at_once(call.query.device, threads, tile.registers))
-    head_step, row_step = row_steps(call.query)
+    head_step, row_step = call.row_steps(0)
     own = {"rows": rows, "head_step": head_step, "row_step": row_step}
     return Sizes(programs, {**numbers_of(call), **own})
 

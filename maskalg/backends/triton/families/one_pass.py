@@ -13,7 +13,6 @@ from ....engine.extents import dependence
 from ....schedule.intervals.rung import tiles_of_documents, tiles_of_intervals
 from ....tiles.shapes import HopperBackwardTile, Least
 from ...call import Call
-from ...results import row_steps
 from ..arguments import Hooked, numbers_of
 from ..constants import hopper_backward_constants
 from ..launching.launch import Launch
@@ -207,7 +206,7 @@ def _sizes_of_gradients(block: int, head_pad: int, value_pad: int, call: Call) -
 
 def _sizes_of_sums(block: int, call: Call) -> Sizes:
     extents, (_rows, tiles) = call.extents, _tiles(call, block)
-    head_step, row_step = row_steps(call.query)
+    head_step, row_step = call.row_steps(1)
     own = {"tiles": tiles, "head_step": head_step, "row_step": row_step}
     return Sizes(tiles * extents.batch * extents.heads, {**numbers_of(call), **own})
 

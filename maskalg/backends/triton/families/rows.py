@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 import torch
 
 from ...call import Call
-from ...results import in_order_of, row_steps
+from ...results import in_order_of
 from ..arguments import numbers_of, padded_length
 from ..launching.launch import Launch
 from ..launching.spec import KernelSpec, Sizes
@@ -77,7 +77,8 @@ def known_of(
     """The tensors that the statistics of rows are computed from.
 
     Args:
-        saved: output and lse of the forward pass (the sum of weights that have a formula).
+        saved: output and lse of the forward pass (the sum of weights that have a formula). An
+            output in the call's room is read there.
         grad_lse: of the lse, where it was returned.
         sinks: `[heads]`, or None.
     """
@@ -85,7 +86,8 @@ def known_of(
         return None, None, None, None
     if grad_lse is not None:
         grad_lse = grad_lse.float().contiguous()
-    return in_order_of(call.query, saved[0]), saved[1].contiguous(), sinks, grad_lse
+    out = saved[0] if call.room(0) is not None else in_order_of(call.query, saved[0])
+    return out, saved[1].contiguous(), sinks, grad_lse
 
 
 def empty_statistics(query: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -173,7 +175,7 @@ def _sizes(counts: Counts | None, call: Call) -> Sizes:
         made["counter"] = ((heads * tiles * 2,), torch.int32)
         if parts:
             made["part_counter"] = ((parts,), torch.int32)
-    head_step, row_step = row_steps(call.query)
+    head_step, row_step = call.row_steps(0)
     own = {"part_counters": parts, "head_step": head_step, "row_step": row_step}
     return Sizes(padded // _ROWS_OF_PROGRAM * heads, {**numbers_of(call), **own}, made)
 

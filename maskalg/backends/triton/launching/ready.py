@@ -332,7 +332,7 @@ def launch_again(
         if (ready.tables or ready.stream is not None) and captured(call.query.device):
             return None  # a graph has tables of its own
         if ready.serves(call, stream):
-            return ready.launch(given, stream)
+            return ready.launch(given, stream, new_results() if call.rooms else None)
         ready = remembered[kind] = ready.misses + 1
     if not _plain(call):
         return None
@@ -507,7 +507,7 @@ def _kind(call: Call, of: Pass, given: Sequence[Any], wanted: tuple[bool, ...]) 
         *map(identities.index, identities),
         *[
             None if one is None else _kind_of(one)
-            for one in (given[3:] if call.pages is None else given[3:-1])
+            for one in ((*given[3:], *call.rooms) if call.pages is None else given[3:-1])
         ],
     )  # fmt: skip
 
