@@ -198,8 +198,10 @@ class _Segments:
     def at_positions(self, entries: torch.Tensor, behind: int) -> torch.Tensor:
         """Entries `[segments]` at every position; `behind` the last segment, that number."""
         entries = torch.nn.functional.pad(entries, (1, 1), value=behind)
+        # A copy to the CPU is waited for: it is read at once.
+        later = self.device.type != "cpu"
         entries, cu_seqlens = (
-            tensor.to(self.device, non_blocking=True) for tensor in (entries, self.cu_seqlens)
+            tensor.to(self.device, non_blocking=later) for tensor in (entries, self.cu_seqlens)
         )
         places = torch.arange(self.total, device=self.device)
         return entries[torch.searchsorted(cu_seqlens, places, right=True)]
