@@ -14,6 +14,7 @@ from . import verifier as verifier  # tells proofs how to check kernels
 from . import views as views  # tells notebooks how to show values
 from .attention import attention as attention
 from .backends.merge import merge as merge
+from .engine.cache import cache_dir as cache_dir
 from .engine.float8 import to_float8 as to_float8
 from .engine.pages import Pages as Pages
 from .errors.kinds import *
@@ -28,7 +29,6 @@ from .values.weights import *
 
 if TYPE_CHECKING:
     from . import parallel as parallel
-    from .codegen.store import cache_dir as cache_dir
     from .explanation import explain as explain
     from .explanation import render as render
     from .export import to_attention_slices as to_attention_slices
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 
 # What is asked for by hand, and not in every step, is imported when it is.
 _LATE = {
-    "cache_dir": "codegen.store",
     "equivalent": "questions.decide",
     "explain": "explanation",
     "implies": "questions.decide",
@@ -77,7 +76,7 @@ except PackageNotFoundError:  # a source tree that was not installed
 # To a type checker every name imported above is public: it reads no list made at run time.
 if not TYPE_CHECKING:
     __all__ = [
-        *("attention", "merge", "Pages", "to_float8", "nn"),
+        *("attention", "merge", "Pages", "to_float8", "nn", "cache_dir"),
         *_LATE,
         *masks.__all__,
         *biases.__all__,

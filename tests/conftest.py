@@ -6,6 +6,8 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
+from maskalg.proof import stored
+
 pytest_plugins = ["pytester"]
 
 settings.register_profile(
@@ -16,6 +18,9 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 settings.load_profile("maskalg")
+
+# Tests count proofs, and break what proves: nothing is read from other processes, nor left to them.
+stored.enabled = False
 
 
 def pytest_configure(config: pytest.Config) -> None:

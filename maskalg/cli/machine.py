@@ -13,7 +13,7 @@ from typing import Final
 
 import torch
 
-from ..codegen.store import cache_dir
+from ..engine.cache import cache_dir
 from ..tiles.tuned import store
 
 _NOT_A_FEATURE: Final = "dev"  # the extra of people who work on maskalg itself

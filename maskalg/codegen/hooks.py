@@ -11,7 +11,7 @@ from ..engine.normal_form import Structure, bound, transposed
 from ..formula.expression import Expression
 from ..formula.nodes import TRUE, Node
 from ..formula.printing import formula_text
-from ..proof.proof import prove_structure
+from ..proof.proof import closed_forms_of
 from ..schedule.rung import rung_of
 from ..schedule.tiling import Of
 from . import bits
@@ -204,7 +204,7 @@ def _runs(
     way, at = ("_either_way", "j, from_last") if of == "keys, either way" else ("", "j")
     # Real bounds round as `masked` does, and as every other kernel that walks these runs.
     text = _printer(arguments, style).exactly()
-    forms = prove_structure(structure).forms
+    forms = closed_forms_of(structure)
     if style.aligned:
         found = f"run_of_spans{way}({at}, touched, unfull, kv_len - {_ORIGIN}, BLOCK)"
         return bounds_text(forms, text, found, _ORIGIN)

@@ -8,15 +8,13 @@ that are compiled again and again, for nothing but other constants, are counted 
 from __future__ import annotations
 
 import linecache
-import os
 import re
-import tempfile
 import threading
 import warnings
-from pathlib import Path
 from types import ModuleType
 from typing import Final
 
+from ..engine.cache import cache_dir, replace
 from ..engine.normal_form import Structure
 from ..engine.recent import Recent
 from ..errors import RecompilationWarning
@@ -24,16 +22,6 @@ from ..formula.printing import formula_text
 
 _LOADED: Final[Recent[str, ModuleType]] = Recent(4096)
 _LOCK: Final = threading.Lock()
-
-
-def cache_dir() -> Path:
-    """Where rendered sources and tuned tiles are kept: `$XDG_CACHE_HOME/maskalg`, or
-    `~/.cache/maskalg` where that variable is not set.
-
-    Kernels that Triton compiled lie in its own cache: `$TRITON_CACHE_DIR`, or `~/.triton/cache`.
-    """
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "maskalg"
 
 
 def load(source: str, digest: str) -> ModuleType:
@@ -60,14 +48,6 @@ def _load(source: str, name: str) -> ModuleType:
     module.__file__ = filename
     exec(compile(source, filename, "exec"), module.__dict__)
     return module
-
-
-def replace(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all, in place of what was there."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".tmp", delete=False) as file:
-        file.write(content)
-    os.replace(file.name, path)
 
 
 MANY: Final = 16

@@ -14,6 +14,9 @@ from ..formula.parameters import Slot
 from ..formula.separation import positions
 from .digits.forms import DigitForms
 
+ROW_FIRST: Final = Node("index", "int", data="q0")
+ROW_LAST: Final = Node("index", "int", data="q1")
+
 
 @dataclass(frozen=True)
 class Residue:

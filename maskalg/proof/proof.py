@@ -14,6 +14,7 @@ from ..formula.expression import Expression
 from ..formula.nodes import Node
 from ..formula.printing import Shown, formula_text
 from ..formula.separation import has_mod
+from . import stored
 from .closed_forms import ClosedForms, last_rung
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from .elimination import Elimination
 
 _CACHE: Final[Recent[str, Proof]] = Recent(4096)
+_READ: Final[Recent[str, ClosedForms]] = Recent(4096)
 _made = 0
 
 
@@ -155,6 +157,23 @@ def prove_structure(structure: Structure) -> Proof:
         found = _CACHE.keep(structure.mask_key, _prove(structure))
         _made += 1
     return found
+
+
+def closed_forms_of(structure: Structure) -> ClosedForms:
+    """The closed forms of a structure's mask: proved, or read where another process proved them."""
+    key = structure.mask_key
+    proof = _CACHE.recall(key)
+    if proof is not None:
+        return proof.forms
+    forms = _READ.recall(key)
+    if forms is None:
+        forms = stored.read(structure)
+        if forms is None:
+            forms = prove_structure(structure).forms
+            stored.write(structure, forms)
+        else:
+            _READ.keep(key, forms)
+    return forms
 
 
 def proofs_made() -> int:

@@ -33,6 +33,7 @@ from ..formula.nodes import Node
 from ..formula.parameters import Slot, common_order
 from ..formula.printing import formula_text
 from ..formula.separation import positions
+from .closed_forms import ROW_FIRST, ROW_LAST
 
 PARTNER = {
     "first": "last",
@@ -176,9 +177,6 @@ def _quotient(term: Any, c: Any) -> Any:
 
 q, k = sp.Symbol("q", integer=True), sp.Symbol("k", integer=True)
 q0, q1 = sp.Symbol("q0", integer=True), sp.Symbol("q1", integer=True)
-
-ROW_FIRST = Node("index", "int", data="q0")
-ROW_LAST = Node("index", "int", data="q1")
 
 
 class Unsupported(Exception):

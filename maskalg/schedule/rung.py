@@ -25,7 +25,7 @@ import torch
 
 from ..engine.extents import Extents
 from ..engine.normal_form import Bound, Structure
-from ..proof.proof import prove_structure
+from ..proof.proof import closed_forms_of
 from .digits.rung import DigitRung
 from .intervals.rung import IntervalRung
 from .summaries.rung import SummaryRung
@@ -91,7 +91,7 @@ class Rung(Protocol):
 @lru_cache(maxsize=4096)
 def rung_of(structure: Structure) -> Rung:
     """The rung of a structure's mask."""
-    forms = prove_structure(structure).forms
+    forms = closed_forms_of(structure)
     if forms.digits is not None:
         return DigitRung(forms.digits, structure.mask_tables)
     opaque = "opaque" in structure.mask.ops()

@@ -12,7 +12,7 @@ from typing import Final, Literal, TypeAlias, TypeVar
 
 from ..engine.normal_form import Structure
 from ..formula.nodes import TRUE
-from ..proof.proof import prove_structure
+from ..proof.proof import closed_forms_of
 from .shapes import HopperBackwardTile, HopperTile, Least, Tile
 
 SHORT_ROW: Final = 1024
@@ -81,7 +81,7 @@ class Rows:
     @cached_property
     def _ends(self) -> tuple[int, int]:
         """How many bounds cut the first interval of a row on its left and on its right."""
-        touched = prove_structure(self._structure).forms.touched
+        touched = closed_forms_of(self._structure).touched
         return (len(touched[0].lows), len(touched[0].highs)) if touched else (0, 0)
 
     @property

@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 import torch
 import triton
 
-from ...codegen.store import cache_dir, replace
+from ...engine.cache import cache_dir, replace
 from ...tiles.tuned.store import file_name
 from .. import messages
 from .constants import architecture

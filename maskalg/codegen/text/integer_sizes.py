@@ -19,7 +19,7 @@ from ...formula import nodes
 from ...formula.comparisons import arranged, holds_entry
 from ...formula.nodes import Node
 from ...formula.printing import formula_text
-from ...proof.proof import prove_structure
+from ...proof.proof import closed_forms_of
 from ..bounds_text import in_kernels
 from ..style import Style
 from . import long_integers
@@ -116,7 +116,7 @@ def _bounds(structure: Structure) -> tuple[Node, ...]:
     if not entries and structure.mask.ops().isdisjoint(_DIGITS):
         # Sums of positions and numbers, as the mask itself has them.
         return ()
-    both = [prove_structure(one).forms.bounds for one in (structure, transposed(structure))]
+    both = [closed_forms_of(one).bounds for one in (structure, transposed(structure))]
     return tuple(dict.fromkeys(filter(in_kernels, both[0] + both[1])))
 
 

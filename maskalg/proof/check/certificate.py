@@ -26,8 +26,7 @@ from typing import Final
 from ...formula import nodes
 from ...formula.nodes import Node
 from ...formula.printing import formula_text
-from ..closed_forms import ClosedForms, Span
-from ..symbols import ROW_FIRST, ROW_LAST
+from ..closed_forms import ROW_FIRST, ROW_LAST, ClosedForms, Span
 from .arithmetic import Condition, NotNegative, cubes
 from .digit_certificate import digit_claims
 from .encoding import Encoder

@@ -31,7 +31,7 @@ import sympy as sp
 from ...formula import nodes
 from ...formula.nodes import Node
 from ...formula.printing import formula_text
-from ..closed_forms import ClosedForms, Span
+from ..closed_forms import ROW_FIRST, ROW_LAST, ClosedForms, Span
 from ..digits.forms import (
     Axis,
     AxisSpan,
@@ -43,7 +43,6 @@ from ..digits.forms import (
     digit_texts,
     span_text,
 )
-from ..symbols import ROW_FIRST, ROW_LAST
 from .arithmetic import Condition, NotNegative, cases, cubes
 from .encoding import Encoder
 from .obligations import UNCHECKED, Obligation, additions, discharged, met, pair_of_tile, reached

@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from ...formula import nodes
 from ...formula.nodes import Node
-from ..symbols import ROW_FIRST, ROW_LAST
+from ..closed_forms import ROW_FIRST, ROW_LAST
 from .arithmetic import Any_, Condition, NotNegative
 
 if TYPE_CHECKING:

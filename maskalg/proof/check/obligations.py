@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 from ...formula import nodes
 from ...formula.nodes import Node
-from ..symbols import ROW_FIRST, ROW_LAST
+from ..closed_forms import ROW_FIRST, ROW_LAST
 from .arithmetic import All, Any_, Condition, NotNegative, negated
 from .encoding import Encoder
 from .refutation import refutation

@@ -11,7 +11,7 @@ from typing import Literal, cast
 
 from ...formula import nodes
 from ...formula.nodes import Node
-from ..symbols import ROW_FIRST, ROW_LAST
+from ..closed_forms import ROW_FIRST, ROW_LAST
 from .laws import same_document, without_query
 
 End = Literal["low", "high"]

@@ -22,11 +22,11 @@ from ...formula.nodes import Node
 from ...formula.parameters import Parameter, Slot
 from ...formula.printing import formula_text
 from ...formula.separation import positions
-from ..closed_forms import Span
+from ..closed_forms import ROW_FIRST, ROW_LAST, Span
 from ..elimination import KeyInterval, Projection
 from ..literals import Clauses
 from ..signs import OverBudget, Signs
-from ..symbols import ROW_FIRST, ROW_LAST, Symbols, k, q, q0
+from ..symbols import Symbols, k, q, q0
 from .clauses import DigitClause, DigitClauses, Paths, putting
 from .forms import AxisSpan, BoxClause, DigitForms, DigitPart, Split, Tree, digit_texts, span_text
 from .tree import DigitTree, NotDigits

@@ -19,7 +19,7 @@ from ...engine.extents import Extents
 from ...engine.normal_form import Bound, Structure, Value
 from ...formula.derived import documents_in
 from ...proof.closed_forms import ClosedForms, Span
-from ...proof.proof import prove_structure
+from ...proof.proof import closed_forms_of
 from ..positions.sections import prepared
 from ..summaries.labels import MOST_TILES, summary_marks
 from ..summaries.summaries import Summaries
@@ -253,7 +253,7 @@ def _mean(
 ) -> float:
     one = Extents(q_len, kv_len, batch=1, heads=1)
     rows = rows_of(Tiling(Bound(structure, values), one, (side, side), torch.device("cpu")))
-    spans = prove_structure(structure).forms.touched
+    spans = closed_forms_of(structure).touched
     tiles = [key_range(span, rows).tiles(side) for span in spans]
     found = [float((end - first).sum()) for first, end in tiles]
     return sum(found) / max(len(found) * -(-q_len // side), 1)

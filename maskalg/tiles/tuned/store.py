@@ -15,7 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
-from ...codegen.store import cache_dir, replace
+from ...engine.cache import cache_dir, replace
 from ..patterns import PATTERNS
 from ..shapes import SIZES, HopperBackwardTile, HopperTile, Tile
 from .choices import KERNELS, NOTHING_TUNED, Choice, Choices, Configuration, Key, legal

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import maskalg
 
-from ...codegen.store import cache_dir, replace
+from ...engine.cache import cache_dir, replace
 from ..claims import Claim, Outcome
 from ..meaning import NotDefined
 from ..reading.triton import installed, kernel_folder

@@ -18,7 +18,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
-from ....codegen.store import cache_dir, replace
+from ....engine.cache import cache_dir, replace
 
 _FLAGS: Final = (
     *("-std=c++17", "-O3", "-pthread", "-fPIC", "-shared"),

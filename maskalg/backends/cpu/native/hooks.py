@@ -22,7 +22,7 @@ from ....formula.nodes import SCORE, Node
 from ....formula.parameters import Slot, Table
 from ....formula.printing import formula_text
 from ....proof.closed_forms import ClosedForms, Span
-from ....proof.proof import prove_structure
+from ....proof.proof import closed_forms_of
 from ....schedule.rung import rung_of
 from .text import PRELUDE, Cpp, is_printable
 
@@ -89,7 +89,7 @@ def hooks_of(structure: Structure, dtypes: tuple[torch.dtype, ...]) -> Hooks | N
         for name, formula, write in parts
         for lane in ("q_idx", "kv_idx")
     ]
-    forms = prove_structure(structure).forms
+    forms = closed_forms_of(structure)
     bounded = _bounded(structure, forms)
     if bounded:
         functions.append(_bounds(forms, printer(None), structure))
@@ -161,7 +161,7 @@ def _bounded(structure: Structure, forms: ClosedForms) -> bool:
 def steps(structure: Structure) -> tuple[Node, ...]:
     """A reading of each table of documents that the bounds read."""
     found: dict[object, Node] = {}
-    for formula in prove_structure(structure).forms.bounds:
+    for formula in closed_forms_of(structure).bounds:
         for part in formula.walk():
             if part.op == "step" and in_kernels(part):
                 found.setdefault(_table_of(part), part)

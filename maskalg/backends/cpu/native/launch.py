@@ -20,7 +20,7 @@ from ....engine.long_integers import as_float32
 from ....engine.normal_form import Bound, Structure
 from ....engine.widths import Known, bits_of, known_of
 from ....formula.nodes import Node
-from ....proof.proof import prove_structure
+from ....proof.proof import closed_forms_of
 from ....schedule.intervals.steps import tables_of, tables_of_slots
 from ....schedule.memory import MEMORY, of_numbers, state_of
 from ....schedule.rung import rung_of
@@ -324,4 +324,4 @@ def _known_to_fit(structure: Structure, known: tuple[Known, ...]) -> bool:
 
 
 def _formulas(structure: Structure) -> list[Node]:
-    return [structure.mask, structure.bias, *prove_structure(structure).forms.bounds]
+    return [structure.mask, structure.bias, *closed_forms_of(structure).bounds]

@@ -1,0 +1,144 @@
+"""Closed forms that another process proved, read from the cache folder.
+
+Importing SymPy takes most of a process's first call; who knows the closed forms needs no SymPy. A
+file is believed if it belongs to this user alone and is whole, and if it was written of this very
+structure by the same text of all code that proofs are made by, with the same SymPy. Proofs by
+digits are not kept. `mask.prove()` reads no file: what it shows, and what `check()` checks, is
+proved where it is asked for.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import stat
+import sys
+from contextlib import suppress
+from dataclasses import fields
+from functools import lru_cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final, cast
+
+from ..engine.cache import IMPORTED, cache_dir, replace
+from ..engine.normal_form import Structure
+from ..formula.nodes import Node
+from ..formula.parameters import Slot
+from .closed_forms import ClosedForms, Relation, Residue, Section, Span
+
+enabled = os.name == "posix"  # elsewhere nobody says whose a file is
+
+_ROOMS: Final = ("formula", "engine", "proof")  # a proof is made by these, and by SymPy
+_CLASSES: Final = (ClosedForms, Span, Residue, Section, Relation)
+_DIGEST: Final = 64
+
+
+class _Other(Exception):
+    """Closed forms that are not kept."""
+
+
+def read(structure: Structure) -> ClosedForms | None:
+    """The closed forms of a structure's mask; None where none can be believed."""
+    key = _key(structure)
+    if key is None:
+        return None
+    text = _own_text(_path(key))
+    if text is None or text[:_DIGEST] != _digest(text[_DIGEST:]):
+        return None
+    found_key, found = json.loads(text[_DIGEST:])
+    return cast(ClosedForms, _value(found, structure.slots)) if found_key == key else None
+
+
+def write(structure: Structure, forms: ClosedForms) -> None:
+    """Keep the closed forms of a structure's mask, where the folder can be written to."""
+    key = _key(structure)
+    if key is None:
+        return
+    try:
+        text = json.dumps([key, _text(forms)])
+    except _Other:
+        return
+    again = _value(json.loads(text)[1], structure.slots)
+    same = again.bounds == forms.bounds and json.dumps([key, _text(again)]) == text
+    if same and _code.__wrapped__() == _code():  # what proved is what was read before
+        with suppress(OSError):
+            replace(_path(key), (_digest(text) + text).encode())
+
+
+def _key(structure: Structure) -> str | None:
+    """Text of all that closed forms follow from; None where they are not kept."""
+    if not enabled or "opaque" in structure.mask.ops():
+        return None
+    code = _code()
+    return None if code is None else f"{code} {structure.mask_key}"
+
+
+@lru_cache(maxsize=1)
+def _code() -> str | None:
+    """A digest of what proves; None where its text is not there, or is newer than this process."""
+    package, sympy = Path(__file__).parents[1], find_spec("sympy")
+    try:
+        if sympy is None or sympy.origin is None:
+            return None
+        release = Path(sympy.origin).with_name("release.py")
+        whole = hashlib.sha256(f"{sys.version} {release.stat().st_mtime_ns}".encode())
+        own = sorted(path for room in _ROOMS for path in (package / room).rglob("*.py"))
+        for path in (release, *own):
+            content = path.read_bytes()
+            if path.stat().st_mtime > IMPORTED:
+                return None
+            whole.update(f"{path.name} {len(content)} ".encode() + content)
+    except OSError:
+        return None
+    return whole.hexdigest()
+
+
+def _path(key: str) -> Path:
+    return cache_dir() / "proofs" / f"{_digest(key)[:32]}.json"
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _own_text(path: Path) -> str | None:
+    """The text of a file that this user owns, and alone may write."""
+    try:
+        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), encoding="utf-8") as file:
+            status = os.fstat(file.fileno())
+            others = stat.S_IWGRP | stat.S_IWOTH
+            if status.st_uid != os.getuid() or status.st_mode & others:
+                return None
+            return file.read()
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
+def _text(value: Any) -> Any:
+    """A value as JSON has it: a formula, or what is made of formulas and slots."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, tuple):
+        return [_text(part) for part in value]
+    if isinstance(value, Slot):
+        return {"Slot": value.index}
+    if isinstance(value, Node):
+        parts = (value.op, value.kind, value.args, value.data, value.own)
+        return {"Node": [_text(part) for part in parts]}
+    if type(value) not in _CLASSES:
+        raise _Other
+    return {type(value).__name__: [_text(getattr(value, f.name)) for f in fields(value)]}
+
+
+def _value(text: Any, slots: tuple[Slot, ...]) -> Any:
+    """The value that a text is of, with these slots."""
+    if isinstance(text, list):
+        return tuple([_value(part, slots) for part in text])
+    if not isinstance(text, dict):
+        return text
+    ((name, parts),) = text.items()
+    if name == "Slot":
+        return slots[parts]
+    made = next(one for one in (Node, *_CLASSES) if one.__name__ == name)
+    return made(*[_value(part, slots) for part in parts])
