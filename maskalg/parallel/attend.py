@@ -173,8 +173,8 @@ class _Run:
         for part in self._parts(key, value):
             for call in part.calls:
                 shifted = _shifted(score, call, remembered=not learned)
-                given = _inputs(query, part, call)
-                merged.add(call, self._computed(given, shifted, merged.room(call)))
+                given, room = _inputs(query, part, call), merged.room(call)
+                merged.add(call, self._computed(given, shifted, room), room)
             if self.keeps:
                 parts.append(part)
         return *merged.total(), parts
@@ -240,10 +240,8 @@ class _Run:
         of_learned = [torch.zeros_like(x, dtype=summed_in(x.dtype)) for x in learned]
         sent, returned = ranges.sent, []
         if sent is not None:
-            returned = [
-                x.new_zeros((*x.shape[:2], len(sent), x.shape[3]), dtype=summed_in(x.dtype))
-                for x in (key, value)
-            ]
+            numbers = key.shape[0] * key.shape[1] * (key.shape[3] + value.shape[3])
+            returned = [key.new_zeros((ranges.count, numbers), dtype=summed_in(key.dtype))]
         # Two at most, or no more tokens than are this rank's.
         arriving: list[tuple[Hop, Callable[[], torch.Tensor]]] = []
         # First those whose gradients have to travel.
@@ -268,23 +266,23 @@ class _Run:
                     known[at],
                     (room_in(out, call.queries), *rooms),
                 )
-                of_query.add(call, mine)
-                of_keys.add(call, keys)
-                of_values.add(call, values)
+                of_query.add(call, mine, rooms[0])
+                of_keys.add(call, keys, rooms[1])
+                of_values.add(call, values, rooms[2])
                 for total, other in zip(of_learned, others, strict=True):
                     total += other
             if hop is not None:
-                back = _packed(of_keys.total(), of_values.total(), hop.unsorted)
+                back = _packed(of_keys.total(), of_values.total())[hop.unsorted]
                 arriving.append((hop, _exchange(back, hop.back, hop.to, self.group)))
-                if sent is not None and len(arriving) > 1:
+                if returned and len(arriving) > 1:
                     _add(returned, *arriving.pop(0))
-        totals = [of_key.total(), of_value.total()]
+        totals = of_key.total(), of_value.total()
         for each in arriving:
-            _add(totals if sent is None else returned, *each)
+            _add(returned or [x.movedim(2, 0) for x in totals], *each)
         if sent is not None:
-            for total, added in zip(totals, returned, strict=True):
-                added += total.index_select(2, sent)
-                total.index_copy_(2, sent, added.to(total.dtype))
+            every = returned[0].add_(_packed(*totals, sent)).to(key.dtype)
+            for total, added in zip(totals, _unpacked(every, *totals), strict=True):
+                total[:, :, sent] = added
         found = zip(of_learned, learned, strict=True)
         return [of_query.total(), *totals, *(total.to(x.dtype) for total, x in found)]
 
@@ -397,17 +395,19 @@ def _exchange(
 
 
 def _add(totals: Sequence[torch.Tensor], hop: Hop, arrived: Callable[[], torch.Tensor]) -> None:
-    """Add gradients of keys and values that other ranks return."""
-    every = arrived().to(totals[0].dtype)
-    for rows, at in hop.sent:
-        for total, came in zip(totals, _unpacked(every[rows], *totals), strict=True):
-            if isinstance(at, slice):
-                total[:, :, at] += came
+    """Add gradients that other ranks return to totals, whose first dimension is of tokens."""
+    sizes = [total.shape[-1] for total in totals]
+    rows = arrived().to(totals[0].dtype)
+    parts = rows.view(len(rows), *totals[0].shape[1:-1], sum(sizes)).split(sizes, dim=-1)
+    for at, tokens in hop.sent:
+        for total, came in zip(totals, parts, strict=True):
+            if isinstance(tokens, slice):
+                total[tokens].add_(came[at])
             else:
-                total.index_add_(2, at, came)
+                total.index_add_(0, tokens, came[at])
 
 
-def _packed(key: torch.Tensor, value: torch.Tensor, tokens: Tokens) -> torch.Tensor:
+def _packed(key: torch.Tensor, value: torch.Tensor, tokens: Tokens = slice(None)) -> torch.Tensor:
     """Keys and values of each token in one row, batch * kv_heads * (dim + value_dim) long."""
     return torch.cat([x.permute(2, 0, 1, 3)[tokens] for x in (key, value)], dim=3).flatten(1)
 

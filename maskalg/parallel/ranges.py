@@ -84,13 +84,13 @@ class Ranges:
         tokens = self.placed.get(call)
         return None if tokens is None else room_in(whole, tokens)
 
-    def in_place(self, call: Call, whole: torch.Tensor, found: torch.Tensor) -> torch.Tensor:
+    def in_place(
+        self, call: Call, whole: torch.Tensor, found: torch.Tensor, room: torch.Tensor | None
+    ) -> torch.Tensor:
         """What a call found; if it has a place in the tensor of all tokens, there."""
-        tokens = self.placed.get(call)
-        if tokens is None:
+        if found is room or call not in self.placed:
             return found
-        place = whole[:, :, tokens]
-        return place if found.data_ptr() == place.data_ptr() else place.copy_(found)
+        return whole[:, :, self.placed[call]].copy_(found)
 
 
 def room_in(whole: torch.Tensor, tokens: slice) -> torch.Tensor | None:
@@ -121,10 +121,10 @@ class Merged:
         """The tensor that a call may write its output to."""
         return self.ranges.room(call, self.out)
 
-    def add(self, call: Call, result: _Result) -> None:
-        """Add the output and lse of a call's queries."""
+    def add(self, call: Call, result: _Result, room: torch.Tensor | None = None) -> None:
+        """Add the output and lse of a call's queries; the output may lie in the room."""
         out, lse = result
-        out = self.ranges.in_place(call, self.out, out)
+        out = self.ranges.in_place(call, self.out, out, room)
         for number, place in self.ranges.of_call[call]:
             held = self.held[number]
             held.append((out[:, :, place], lse[:, :, place]))
@@ -169,20 +169,19 @@ class Sum:
         """The tensor that the gradients of a call may be written to."""
         return self.ranges.room(call, self.whole)
 
-    def add(self, call: Call, found: torch.Tensor) -> None:
-        """Add the gradients of a call's tokens."""
-        found = self.ranges.in_place(call, self.whole, found)
+    def add(self, call: Call, found: torch.Tensor, room: torch.Tensor | None = None) -> None:
+        """Add the gradients of a call's tokens, which may lie in the room."""
+        found = self.ranges.in_place(call, self.whole, found, room)
         for number, place in self.ranges.of_call[call]:
-            so_far, mine = self.so_far[number], found[:, :, place]
+            so_far, tokens = self.so_far[number], self.ranges.parts[number][0]
             self.left[number] -= 1
-            total = self.whole[:, :, self.ranges.parts[number][0]]
             if self.left[number]:
-                wide = summed_in(found.dtype)
+                mine, wide = found[:, :, place], summed_in(found.dtype)
                 self.so_far[number] = mine if so_far is None else so_far.to(wide) + mine
             elif so_far is not None:
-                torch.add(so_far, mine, out=total)
+                torch.add(so_far, found[:, :, place], out=self.whole[:, :, tokens])
             elif call not in self.ranges.placed:
-                total.copy_(mine)
+                self.whole[:, :, tokens] = found[:, :, place]
 
     def total(self) -> torch.Tensor:
         """The gradients of all tokens, in the dtype of the tensor they are of."""

@@ -26,7 +26,7 @@ class Hop:
     Attributes:
         send: own tokens that go out, those to rank 0 first.
         sent: where their gradients are added: rows of those that come back, and for them places in
-            `Steps.sent`, or own tokens where that is None. No place is twice in one of the pairs.
+            `Steps.sent`, or own tokens where that is None. No pair has a place twice.
         to, back: how many tokens go to each rank, and come from each.
         order: puts what came in the order of tokens.
         unsorted: puts tokens in that order back into the one in which they came.
@@ -51,15 +51,16 @@ class Steps:
     Attributes:
         own: the calls to own keys.
         hops: the exchanges.
-        sent: int64, own tokens that any exchange sends, ascending; None where no token goes to more
-            than one rank.
+        sent: own tokens that any exchange sends, ascending; None where none goes to several ranks.
+        count: how many they are.
         queries: the ranges of own queries, in all calls.
         keys: the ranges of own keys, in calls to them.
     """
 
     own: tuple[Call, ...]
     hops: tuple[Hop, ...]
-    sent: torch.Tensor | None
+    sent: Tokens | None
+    count: int
     queries: Ranges
     keys: Ranges
 
@@ -130,7 +131,8 @@ def _steps(plan: Plan, layer: int, rank: int, method: Method, device: torch.devi
     return Steps(
         own,
         tuple(hops),
-        None if once else torch.from_numpy(sent).to(device),
+        None if once else chosen(sent),
+        len(sent),
         Ranges.of(((call, call.queries) for call in every), count),
         Ranges.of(((call, call.keys) for call in own), count),
     )

@@ -69,7 +69,7 @@ def check_returns(steps, hop, count):
     """Rows that come back are added to the tokens that went out, each once in an addition."""
     every, added = torch.arange(count), torch.zeros(sum(hop.to), count, dtype=torch.int)
     for rows, at in hop.sent:
-        places = every[at] if steps.sent is None else steps.sent[at]
+        places = every[at] if steps.sent is None else every[steps.sent][at]
         assert len(places.unique()) == len(places)
         added[torch.arange(len(added))[rows], places] += 1
     assert torch.equal(added, torch.nn.functional.one_hot(every[hop.send], count).int())

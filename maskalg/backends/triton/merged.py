@@ -8,6 +8,8 @@ import torch
 import triton
 from maskalg_kernels import merged as kernels
 
+from .launching.launch import kind_of_argument, launch
+
 
 def merged(
     outs: Sequence[torch.Tensor], lses: Sequence[torch.Tensor]
@@ -38,10 +40,15 @@ def fill_merged(
     lses = [one if one.stride(-1) == 1 else one.contiguous() for one in lses]
     columns = triton.next_power_of_2(max(out.shape[-1], 1))
     programs = triton.cdiv(lse.numel(), max(kernels.ROWS_BY_COLUMNS.value // columns, 1))
+    tensors = [tuple(outs), tuple(lses), out, lse]
+    numbers = [lse.numel(), *out.shape[1:3]]
     of_outs = zip(*[one.stride()[:3] for one in (*outs, out)], strict=True)
-    of_lses = zip(*[one.stride()[:2] for one in (*lses, lse)], strict=True)
+    strides = [*of_outs, *zip(*[one.stride()[:2] for one in (*lses, lse)], strict=True)]
+    arguments = [*tensors, *numbers, *strides]
+    # Triton compiles variants for strides of 1, multiples of 16 and numbers past 32 bits.
+    kinds = [n == 1 or (n & 15 == 0, n >> 31) for each in strides for n in each]
+    long = [n >> 31 for n in numbers]
+    key = (out.device, out.shape[-1], *map(kind_of_argument, tensors), *long, *kinds)
+    constants = {"DIM": out.shape[-1], "COLUMNS": columns}
     with torch.cuda.device_of(out):
-        kernels.merged[(programs,)](
-            tuple(outs), tuple(lses), out, lse, lse.numel(), *out.shape[1:3], *of_outs, *of_lses,
-            DIM=out.shape[-1], COLUMNS=columns,
-        )  # fmt: skip
+        launch(kernels.merged, key, (programs, 1), arguments, lambda: (arguments, constants))

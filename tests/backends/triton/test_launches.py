@@ -176,6 +176,33 @@ def test_results_in_slices_of_longer_tensors(target, monkeypatch, tmp_path):
             assert not numbers, (one.name, numbers)
 
 
+def test_merged_parts(monkeypatch, tmp_path):
+    """One variant serves all lengths, but for those whose heads lie at no multiples of 16."""
+    from maskalg.backends.triton.launching import launch
+    from maskalg.backends.triton.merged import fill_merged
+
+    def parts(length, whole, rows=1):
+        like = torch.zeros(1, 4, whole * rows, 64, dtype=torch.bfloat16)[
+            :, :, : length * rows : rows
+        ]
+        outs = [torch.zeros(1, 4, length, 64), like, like[:, :, :length]]
+        return outs, [torch.zeros(1, 4, length) for _ in outs], like, torch.zeros(1, 4, length)
+
+    given = [parts(512, 2048), parts(640, 1024), parts(33, 48), parts(33, 35, 3)]
+    with stub_gpu(monkeypatch, tmp_path) as launches:
+        for each in given:
+            launch._VARIANTS.clear()
+            fill_merged(*each)
+        expected = launches[:]
+        launches.clear()
+        launch._VARIANTS.clear()
+        for each in given * 2:
+            fill_merged(*each)
+        assert len(launch._VARIANTS) == 2
+    pairs = zip(launches, expected * 2, strict=True)
+    assert [differing(*pair) for pair in pairs] == [[]] * 8
+
+
 @pytest.mark.parametrize("page", [16, 256])
 @pytest.mark.parametrize("packed", [False, True])
 def test_chunks_in_pages(packed, page, monkeypatch, tmp_path):

@@ -188,24 +188,42 @@ class Launch:
 
     def run(self) -> Launch:
         """Launch, and return this."""
-        found = _VARIANTS.recall(self.key)
-        arguments = self.again()
-        if found is None or watched():
-            passed, constants = self.first()
-            with naming_the_compiler(self.kernel):
-                compiled = self.kernel[self.programs](*passed, **constants)
-            names = self.spec.signature.constants
-            variant = _variant(compiled, tuple([constants[name] for name in names]), arguments)
-            if variant is not None:
-                _VARIANTS.keep(self.key, variant)
-            return self
-        if found.encoder is not None:
-            arguments = found.encoder.encoded(arguments)
-        driver = triton.runtime.driver.active
-        stream = driver.get_current_stream(driver.get_current_device())
-        launcher, in_order = found.prepared(self.programs, stream, arguments)
-        launcher(*in_order)
+        launch(self.kernel, self.key, self.programs, self.again(), self.first)
         return self
+
+
+def launch(
+    kernel: Any,
+    key: Hashable,
+    programs: tuple[int, int],
+    arguments: list[Any],
+    first: Callable[[], tuple[list[Any], dict[str, Any]]],
+) -> None:
+    """Launch a kernel on the current stream of the current device.
+
+    Args:
+        kernel: the function of Triton.
+        key: all that a compiled variant depends on.
+        programs: along both axes.
+        arguments: but for constants, with a `Descriptor` for each descriptor.
+        first: gives the arguments as Triton takes them; constants in order, and options.
+    """
+    found = _VARIANTS.recall(key)
+    if found is None or watched():
+        passed, constants = first()
+        with naming_the_compiler(kernel):
+            compiled = kernel[programs](*passed, **constants)
+        in_order = tuple([constants[name] for name in kernel.arg_names if name in constants])
+        variant = _variant(compiled, in_order, arguments)
+        if variant is not None:
+            _VARIANTS.keep(key, variant)
+        return
+    if found.encoder is not None:
+        arguments = found.encoder.encoded(arguments)
+    driver = triton.runtime.driver.active
+    stream = driver.get_current_stream(driver.get_current_device())
+    launcher, passed_again = found.prepared(programs, stream, arguments)
+    launcher(*passed_again)
 
 
 def _variant(compiled: Any, constants: tuple[Any, ...], again: list[Any]) -> Variant | None:
