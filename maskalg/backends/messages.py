@@ -141,10 +141,3 @@ def bias_hides_nan() -> BackendError:
         "the score, rounds it, or does not depend on it. Leave nan_safe out, and clean keys and "
         "values by torch.nan_to_num."
     )
-
-
-def no_nan_safe_gradient(weight: object) -> BackendError:
-    return BackendError(
-        f"nan_safe=True has no gradients for {weight}, which is not normalised. Leave nan_safe "
-        "out, and clean the inputs by torch.nan_to_num."
-    )

@@ -79,25 +79,16 @@ def test_sinks(lse):
         check(causal & sliding(9), inputs(), rows, weight=weight, **given)
 
 
-def test_other_weights():
-    normalised = replace(ma.sigmoid(), normalised=True)
-    given = {"weight": normalised, "lse": False, "queries": NAN, "backend": "triton"}
-    check(causal & sliding(9), inputs(), ROWS, **given)
-    query, key, value = inputs()
-    wild = with_wild_rows(value, [30])
-    for weight in (ma.sigmoid(0.0), ma.relu, ma.linear):
-        want = ma.attention(query, key, value, causal, weight=weight, backend="triton")
-        got = ma.attention(
-            query, key, wild, causal, weight=weight, backend="triton", nan_safe=True
-        )  # fmt: skip
-        assert torch.equal(got[:, :2, :30], want[:, :2, :30]) and got[:, :2, 30:].isnan().all()
-        query.requires_grad_()
-        out = ma.attention(
-            query, key, wild, causal, weight=weight, backend="triton", nan_safe=True
-        )  # fmt: skip
-        with pytest.raises(ma.BackendError, match="not normalised"):
-            out.sum().backward()
-        query.requires_grad_(False)
+NORMALISED = replace(ma.sigmoid(), normalised=True)
+
+
+@pytest.mark.parametrize("weight", [NORMALISED, ma.sigmoid(0.0), ma.relu, ma.linear], ids=str)
+def test_other_weights(weight):
+    slopes = torch.rand(4, requires_grad=True)
+    given = {"weight": weight, "lse": False, "queries": NAN, "backend": "triton"}
+    for rows in (ROWS, ([], [], [], [])):
+        check(causal & sliding(9), inputs(), rows, **given)
+    check(causal & sliding(9), inputs(), ROWS, bias=ma.alibi(slopes), learned=[slopes], **given)
 
 
 @pytest.mark.parametrize("scale", [0.7, -0.3, 0.0])

@@ -5,6 +5,7 @@ The kernels are given copies of the inputs (`kernels/finite.py`), and are what t
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final
 
@@ -14,7 +15,7 @@ from maskalg_kernels import finite as kernels
 
 from ...formula.nodes import Node
 from ..call import Call
-from ..messages import bias_hides_nan, no_nan_safe_gradient
+from ..messages import bias_hides_nan
 from ..results import empty_result
 
 _AT_ONCE: Final = 4096  # numbers of a tensor that a program holds
@@ -47,13 +48,13 @@ def with_finite_gradients(call: Call, saved: Saved, change: Change) -> tuple[Cal
     """The call that the backward kernels are given, with output and lse, and their gradients.
 
     All are finite but the lse. Of a query that keeps what is not finite, or whose own numbers are
-    not, weights overflow where it keeps a key.
+    not, weights overflow where it keeps a key. Weights that are not normalised are divided by 1, or
+    by NaN.
     """
-    if call.weight.formula is not None and not call.weight.normalised:
-        raise no_nan_safe_gradient(call.weight.name)
     call = _of_finite_keys(call, 0)
     query, (out, lse), (gradient, of_lse) = call.query, saved, change
-    lse = lse.contiguous()
+    normalised = call.weight.normalised
+    lse = (lse if normalised else torch.ones_like(lse)).contiguous()
     of_lse = None if of_lse is None else of_lse.float().contiguous()
     found = empty_result(query), *(empty_result(query, out.shape[-1]) for _ in range(2))
     rows = torch.empty_like(lse), None if of_lse is None else torch.empty_like(of_lse)
@@ -62,6 +63,9 @@ def with_finite_gradients(call: Call, saved: Saved, change: Change) -> tuple[Cal
         [*map(_bits, (query, gradient, out)), lse, of_lse, *map(_bits, found), *rows],
         [query, gradient, out, *found[:2]], {"WEIGHTED": call.weight.formula is not None},
     )  # fmt: skip
+    if not normalised:
+        call = call._replace(weight=replace(call.weight, normalised=True))
+        found[2].zero_()  # of which the divisor's gradient is made
     return call._replace(query=found[0]), (found[2], rows[0]), (found[1], rows[1])
 
 
