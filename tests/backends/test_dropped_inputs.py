@@ -9,6 +9,7 @@ import torch
 import maskalg as ma
 from maskalg import causal
 from maskalg.backends.cpu.native.compile import compiler
+from tests.cases import nan_safe
 
 KEYS = 200
 MASKS = {
@@ -73,6 +74,19 @@ def test_a_value_reaches_the_queries_that_keep_it_alone(queries):
     assert torch.equal(got[:, :, ~sees], wanted[:, :, ~sees])
     assert got[:, :, sees, 7].isnan().all()
     assert got[:, :, sees, :7].isfinite().all()
+
+
+@pytest.mark.skipif(compiler() is None, reason="needs a C++ compiler")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("which", range(4))
+def test_dropped_pairs_change_no_bit_of_the_compiled_kernel(which, dtype):
+    """Of queries, keys, values and the output's gradient, in either pass, without an option."""
+    torch.manual_seed(0)
+    inputs = [torch.randn(1, heads, 150, 24).to(dtype) for heads in (4, 2, 2)]
+    rows = [[10, 70] if which == place else [] for place in range(4)]
+    mask = causal & ma.sliding(20)
+    spoiled, reached = nan_safe.check(mask, inputs, rows, whole=False, backend="cpu")
+    assert spoiled.any() and reached.any() and not spoiled.all() and not reached.all()
 
 
 REFUSED = """
