@@ -11,7 +11,6 @@ from functools import lru_cache
 from typing import Final
 
 from ..engine.normal_form import Structure
-from ..formula.nodes import Node
 from .arguments import BitsNumber, BitsTable
 from .held import Index
 from .spans import contiguous, interval_of
@@ -21,16 +20,16 @@ from .text.triton import TritonText
 IMPORT: Final = "from maskalg_kernels.kept_bits import bits_of\n"
 
 
-@lru_cache(maxsize=4096)
 def may_cost(structure: Structure) -> bool:
     """Whether a loop over keys, or one over queries, computes more than bounds of its index."""
-    return costs(structure.mask, "kv_idx") or costs(structure.mask, "q_idx")
+    return costs(structure, "kv_idx") or costs(structure, "q_idx")
 
 
-def costs(mask: Node, moving: Index) -> bool:
+@lru_cache(maxsize=4096)
+def costs(structure: Structure, moving: Index) -> bool:
     """Whether an element takes more than comparisons of the moving index with bounds of a row."""
-    bounded = contiguous(mask, moving)
-    mask = mask if bounded is None else bounded[0]
+    bounded = contiguous(structure.mask, moving)
+    mask = structure.mask if bounded is None else bounded[0]
     literals = [
         node
         for node in mask.walk()

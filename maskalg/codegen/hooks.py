@@ -212,7 +212,7 @@ def _runs(
     source = rung_of(structure).in_kernel
     # Token sets and tile predicates decide tiles on the host; spans in a kernel only enclose them.
     encloses = source == "summaries" or (source == "spans" and forms.rung != "closed form")
-    told = style.bits and encloses and (of != "queries" or costs(structure.mask, "kv_idx"))
+    told = style.bits and encloses and (of != "queries" or costs(structure, "kv_idx"))
     if source != "spans" or told:
         grain, of_batch, of_head = [
             text.number(LayoutArgument(of, name)) for name in ("grain_bits", "of_batch", "of_head")
@@ -247,7 +247,7 @@ def _masked(
     mask = structure.mask
     text = _printer(arguments, style, held).exactly()
     # Loops over queries have few registers for the bounds of a row.
-    if style.bits and (held.moving == "q_idx" or costs(mask, "kv_idx")):
+    if style.bits and (held.moving == "q_idx" or costs(structure, "kv_idx")):
         table = bits_table(structure, style, held.moving)
         return kept_by_bits(table, text, held.moving, ptx=style.ptx)
     interval = None if style.wide else contiguous(mask, held.moving)

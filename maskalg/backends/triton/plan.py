@@ -109,7 +109,7 @@ def told_of(call: Call) -> Told:
     narrow = not sizes.wide and sizes.limbs == 1 and call.pages is None
     if narrow and bits_are_worth(form, extents):
         # Forward, bits are looked up where the loop over keys costs; else of gradients alone.
-        moving: Index = "kv_idx" if costs(form.structure.mask, "kv_idx") else "q_idx"
+        moving: Index = "kv_idx" if costs(form.structure, "kv_idx") else "q_idx"
         bits = bits_of_pairs(bits_table(form.structure, style, moving), call)
         if bits.serve:
             style = replace(style, bits=True)
