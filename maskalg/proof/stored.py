@@ -70,6 +70,10 @@ def _key(structure: Structure) -> str | None:
     """Text of all that closed forms follow from; None where they are not kept."""
     if not enabled or "opaque" in structure.mask.ops():
         return None
+    try:
+        cache_dir()
+    except RuntimeError:  # a user without a home
+        return None
     code = _code()
     return None if code is None else f"{code} {structure.mask_key}"
 

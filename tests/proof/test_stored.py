@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -163,6 +164,15 @@ def test_a_person_is_shown_a_proof_of_this_process(folder, monkeypatch):
 def test_a_folder_that_cannot_be_written(monkeypatch, tmp_path):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert closed_forms_of(bound(causal).structure).exact
+
+
+def test_a_user_without_a_home(monkeypatch):
+    def none():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr(Path, "home", none)
     assert closed_forms_of(bound(causal).structure).exact
 
 
