@@ -295,11 +295,14 @@ class _Run:
         rooms: tuple[torch.Tensor | None, ...],
     ) -> list[torch.Tensor]:
         """Gradients of the inputs of a call and of learned tensors, from output, lse and theirs."""
-        leaves = [tensor.detach().requires_grad_() for tensor in learned]
-        with torch.enable_grad():
-            score = _shifted(self._score(leaves), call, remembered=not learned)
-            form = bound(score)
-        wanted = {slot.index: table for slot, table in form.tensors() if table.requires_grad}
+        leaves, wanted = [tensor.detach().requires_grad_() for tensor in learned], {}
+        if leaves:
+            with torch.enable_grad():
+                score = _shifted(self._score(leaves), call, remembered=False)
+                tables = bound(score).tensors()
+            wanted = {slot.index: table for slot, table in tables if table.requires_grad}
+        else:
+            score = _shifted(self.score, call, remembered=True)
         out, lse, of_out, of_lse = of_rows
         made = checked_call(*inputs, score, self.options.scale, return_lse=True)
         made = made._replace(part=True, rooms=rooms)
@@ -307,8 +310,7 @@ class _Run:
         found = backend.differentiate(made, (out, lse), (of_out, of_lse), tuple(wanted))
         if not wanted:
             return found
-        tables = [*wanted.values()]
-        others = torch.autograd.grad(tables, leaves, found[3:], materialize_grads=True)
+        others = torch.autograd.grad([*wanted.values()], leaves, found[3:], materialize_grads=True)
         return [*found[:3], *others]
 
 

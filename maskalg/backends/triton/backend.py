@@ -15,7 +15,7 @@ from ...engine.float8 import FLOAT8
 from ...tiles.shapes import HopperBackwardTile, HopperTile, Tile, in_turn
 from .. import messages
 from ..call import Call, Result, positively_scaled
-from ..results import empty_gradients, empty_result
+from ..results import empty_result
 from ..traits import Bounds, Explained
 from . import segments as segments
 from . import trust
@@ -284,8 +284,11 @@ def _empty_gradients(call: Call) -> list[torch.Tensor]:
 
 def _empty_inputs(call: Call) -> list[torch.Tensor]:
     """Tensors for dQ, dK and dV: the rooms, and new ones."""
-    new = empty_gradients(call.query, call.key, call.value)
-    return [one if (room := call.room(1 + i)) is None else room for i, one in enumerate(new)]
+    like = ((call.query, None), (call.key, None), (call.key, call.value.shape[-1]))
+    rooms = [call.room(number) for number in (1, 2, 3)]
+    return [
+        empty_result(*of) if room is None else room for room, of in zip(rooms, like, strict=True)
+    ]
 
 
 def compute(call: Call, lse_wanted: bool) -> Result:
