@@ -106,8 +106,7 @@ class Merged:
     """Outputs and lses of queries, merged where calls have some in common.
 
     A few results of a range are held and merged at once. Where more come, as around a ring of
-    many ranks, each is merged with those before, in float32, so that memory does not grow with
-    the ranks.
+    many ranks, those are merged into one, in float32, so that memory does not grow with the ranks.
     """
 
     def __init__(self, ranges: Ranges, query: torch.Tensor, value_dim: int) -> None:
@@ -128,12 +127,12 @@ class Merged:
         for number, place in self.ranges.of_call[call]:
             held = self.held[number]
             held.append((out[:, :, place], lse[:, :, place]))
-            if len(held) > 1 and len(self.ranges.parts[number][1]) > _MOST_HELD:
+            if len(held) == _MOST_HELD < len(self.ranges.parts[number][1]):
                 first, of_first = held[0]
                 wide = torch.empty_like(first, dtype=summed_in(first.dtype))
-                of_both = torch.empty_like(of_first)
-                merge_into(wide, of_both, held)
-                held[:] = [(wide, of_both)]
+                of_wide = torch.empty_like(of_first)
+                merge_into(wide, of_wide, held)
+                held[:] = [(wide, of_wide)]
 
     def total(self) -> _Result:
         """Output and lse of all queries; 0 and -inf for those that are in no call."""
