@@ -108,7 +108,7 @@ def query_gradients(
 ):
     """dQ of BLOCK queries of one head: their sum times the scale, 0 where nothing was added.
 
-    `head_step` and `row_step` as of `backward_queries`.
+    `head_step` and `row_step` as of dq in `backward_queries`.
     """
     PARTS: tl.constexpr = BLOCK * HEAD_PAD // 4096
     j = tl.program_id(0) % tiles

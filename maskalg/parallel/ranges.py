@@ -176,7 +176,7 @@ class Sum:
             self.left[number] -= 1
             if self.left[number]:
                 mine, wide = found[:, :, place], summed_in(found.dtype)
-                self.so_far[number] = mine if so_far is None else so_far.to(wide) + mine
+                self.so_far[number] = mine if so_far is None else so_far.to(wide).add_(mine)
             elif so_far is not None:
                 torch.add(so_far, found[:, :, place], out=self.whole[:, :, tokens])
             elif call not in self.ranges.placed:
