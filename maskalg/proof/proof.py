@@ -87,7 +87,7 @@ class Proof(Shown):
 
         Args:
             kernel: prove that the text of the kernels computes the mask instead, on all targets, as
-                `maskalg.verify` does. Needs z3: `pip install "maskalg[verify]"`.
+                `maskalg.verify` does. What is not linear needs z3: `pip install "maskalg[verify]"`.
             dtypes: dtypes of tables, by their names in `formula`; by default tables of
                 integers are int64, of real numbers float32.
 

@@ -66,7 +66,7 @@ from .meaning import (
 from .reading.cpp import CppHooks, Passed
 from .reals import prove_real
 from .search import Call, Interval, small_calls, wrong_bound, wrong_pair
-from .solve import Model, Verdict, aligned, prove, settled
+from .solve import DECIDED, Model, Verdict, aligned, by_whom, prove, settled
 from .terms import Term
 
 Target = Literal["ptx", "triton", "cpu", "torch", "page"]
@@ -474,6 +474,7 @@ def _element(
     if before.has("element", found):
         seconds = time.perf_counter() - started
         return Claim("element", text, "proved", _SAME, seconds, None, moving)
+    before_it = DECIDED.copy()
     laws = document_laws(mask, meaning)
     (plain,) = settled([*known, *pair()], [found], milliseconds)
     verdict = prove(
@@ -489,7 +490,8 @@ def _element(
     if outcome == "proved":
         before.add("element", found)
     seconds = time.perf_counter() - started
-    return Claim("element", text, outcome, verdict.by, seconds, verdict.model, moving)
+    by = verdict.by + by_whom(before_it)
+    return Claim("element", text, outcome, by, seconds, verdict.model, moving)
 
 
 def _bias(
@@ -509,7 +511,7 @@ def _bias(
     for kind in (
         ("bias", "derivative") if derivative(structure.bias) != nodes.const(1.0) else ("bias",)
     ):
-        started = time.perf_counter()
+        started, before_it = time.perf_counter(), DECIDED.copy()
         slope = kind == "derivative"
         try:
             found, wanted = of_bias(slope), meaning(structure.bias)
@@ -525,7 +527,8 @@ def _bias(
         outcome: Outcome = "proved" if verdict.outcome == "proved" else "not proved"
         if outcome == "proved":
             before.add(kind, plain)
-        yield Claim(kind, text, outcome, verdict.by, time.perf_counter() - started, None, moving)
+        by = verdict.by + by_whom(before_it)
+        yield Claim(kind, text, outcome, by, time.perf_counter() - started, None, moving)
 
 
 def _bounds(
@@ -543,14 +546,16 @@ def _bounds(
     for side, spans, intervals in zip(
         ("touched", "not full"), (forms.touched, forms.unfull), found, strict=True
     ):
+        before_it = DECIDED.copy()
         told = [_told(known, interval, milliseconds) for interval in intervals]
+        of_widths = by_whom(before_it)
         if len(told) == 1:
             # Of too many intervals a kernel is given one that holds all.
             told *= len(spans)
         of = structure.mask if side == "touched" else nodes.negation(structure.mask)
         together = cache(partial(_together, of, meaning, known, told, milliseconds))
         if len(spans) != len(told):
-            yield _bound(f"{text}, {side}", together(), _TOGETHER, 0.0, moving)
+            yield _bound(f"{text}, {side}", together(), _TOGETHER + of_widths, 0.0, moving)
             continue
         for number, (span, own) in enumerate(zip(spans, told, strict=True)):
             started = time.perf_counter()
@@ -558,7 +563,8 @@ def _bounds(
             if verdict.outcome != "proved":
                 verdict = together()
             seconds = time.perf_counter() - started
-            yield _bound(f"{text}, {side} {number + 1}", verdict, by, seconds, moving)
+            name = f"{text}, {side} {number + 1}"
+            yield _bound(name, verdict, by + of_widths, seconds, moving)
 
 
 def _bound(text: str, verdict: Verdict, by: str, seconds: float, moving: str) -> Claim:

@@ -45,7 +45,8 @@ TRUSTED: Final = (
     "(`engine/long_integers.py`), which tests compare; tables as long as the call",
     "JavaScript's doubles, and the functions of `views/explore/static` that formulas call, which "
     "tests run",
-    "z3, and the readers of `maskalg/verifier/reading`",
+    "the prover of linear claims (`proof/check/refutation.py`), z3 where that leaves claims open, "
+    "and the readers of `maskalg/verifier/reading`",
 )
 """Assumptions of all proofs."""
 
@@ -111,8 +112,8 @@ def verify(
 
     The text that would run is read back and compared with the formula, for all positions below the
     length, all numbers in their declared ranges and all entries of a table's dtype. Runs of tiles
-    that the host looks up in its tables are compared for one call. Needs z3:
-    `pip install "maskalg[verify]"`.
+    that the host looks up in its tables are compared for one call. What is linear is proved
+    without z3; for the rest write `pip install "maskalg[verify]"`, or it is "not proved".
 
     Args:
         expression: a mask, or a mask with biases.

@@ -1,6 +1,7 @@
-"""Claims about terms, decided by z3: proved for all integers, or refuted by numbers.
+"""Claims about terms, decided by our own prover (`linear`) or else by z3, which also refutes them.
 
-z3 is optional (`pip install "maskalg[verify]"`) and imported with the first claim. Products,
+z3 is optional (`pip install "maskalg[verify]"`) and imported with the first claim that our own
+prover leaves open; without it such a claim stays open. In z3, products,
 quotients and remainders of unknowns are tried as unknown functions with the laws of division
 first, which proves most claims at once, then as themselves. Entries of tables are unknown
 functions of their place, within their dtype; operations on real numbers are unknown functions.
@@ -9,12 +10,14 @@ functions of their place, within their dtype; operations on real numbers are unk
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 from weakref import WeakKeyDictionary
 
-from . import messages, terms
+from ..errors.kinds import MissingPackageError
+from . import linear, messages, terms
 from .terms import Table, Term
 
 ANYTHING: Final = "anything"
@@ -22,6 +25,13 @@ ANYTHING: Final = "anything"
 
 MILLISECONDS: Final = 10_000
 """The time limit of a claim, by default."""
+
+OWN: Final = "our own prover, linear"
+
+NEITHER: Final = "our own prover does not decide it, and z3 is not installed"
+
+DECIDED: Final[Counter[str]] = Counter()
+"""How many questions were decided in this process, by "own" and by "z3"."""
 
 _OF_A_PART: Final = 1000
 
@@ -49,6 +59,9 @@ class Verdict:
     model: Model | None = None
 
 
+_Answer = tuple[Outcome, str, Model | None]
+
+
 def solver() -> Any:
     """The module of z3."""
     try:
@@ -61,28 +74,48 @@ def solver() -> Any:
 def prove(given: Sequence[Term], claim: Term, milliseconds: int = MILLISECONDS) -> Verdict:
     """Whether the claim holds wherever all that is given holds."""
     started = time.perf_counter()
-
-    def verdict(outcome: Outcome, by: str, model: Model | None = None) -> Verdict:
-        return Verdict(outcome, by, time.perf_counter() - started, model)
-
     if claim is terms.TRUE:
-        return verdict("proved", "equal as written")
+        return Verdict("proved", "equal as written", 0.0)
+    given = needed(given, terms.no(claim))
+    denied = [[*premises, terms.no(part)] for premises, part in parts_of(claim)]
+    found: _Answer = "proved", OWN, None
+    decided_by = "own"
+    if not linear.is_refuted(given, denied):
+        try:
+            found, decided_by = _by_z3(given, claim, milliseconds), "z3"
+        except MissingPackageError:
+            if not linear.is_refuted(given, denied, linear.LONG):
+                found = "open", NEITHER, None
+    DECIDED[decided_by] += found[0] != "open"
+    return Verdict(found[0], found[1], time.perf_counter() - started, found[2])
+
+
+def by_whom(before: Counter[str]) -> str:
+    """What decided the questions since `DECIDED` was `before`, as text; nothing if none was."""
+    count = DECIDED - before
+    if not count:
+        return ""
+    return f" (questions on the way: {count['own']} by our own prover, {count['z3']} by z3)"
+
+
+def _by_z3(given: Sequence[Term], claim: Term, milliseconds: int) -> _Answer:
+    """Whether a claim holds, by what means, and numbers at which it does not."""
+    started = time.perf_counter()
     denied = terms.no(claim)
-    given = needed(given, denied)
     nonlinear = any(part.op == "product" or _divides_by_unknown(part)
                     for term in (*given, denied) for part in term.walk())  # fmt: skip
     if not nonlinear:
-        return verdict(*_answer(given, claim, True, milliseconds))
+        return _answer(given, claim, True, milliseconds)
     # Products as unknown functions prove most claims; else one condition after the other is easier.
     if _Query(False, milliseconds).ask([*given, denied]) == "unsat":
-        return verdict("proved", "z3, linear")
+        return "proved", "z3, linear", None
     for part in claim.walk():
         # Where a function is asked for what it is not made for, numbers are easier to find.
         if part.op == "choice" and _is_anything(part.args[2]):
             there = terms.replaced(claim, {part: part.args[2]}.get)
             found = _answer([*given, terms.no(part.args[0])], there, True, _OF_A_PART)
             if found[0] == "refuted":
-                return verdict(*found)
+                return found
     for premises, part in parts_of(claim):
         left = milliseconds - int(1000 * (time.perf_counter() - started))
         own = [*given, *premises]
@@ -90,8 +123,8 @@ def prove(given: Sequence[Term], claim: Term, milliseconds: int = MILLISECONDS) 
             continue
         found = _answer(own, part, True, max(left, 1))
         if found[0] != "proved":
-            return verdict(*found)
-    return verdict("proved", "z3, integers")
+            return found
+    return "proved", "z3, integers", None
 
 
 def parts_of(claim: Term) -> list[tuple[list[Term], Term]]:
@@ -113,9 +146,7 @@ def parts_of(claim: Term) -> list[tuple[list[Term], Term]]:
     ]
 
 
-def _answer(
-    given: Sequence[Term], claim: Term, exact: bool, milliseconds: int
-) -> tuple[Outcome, str, Model | None]:
+def _answer(given: Sequence[Term], claim: Term, exact: bool, milliseconds: int) -> _Answer:
     """Whether a claim holds, by what means, and numbers at which it does not."""
     query = _Query(exact, milliseconds)
     answer = query.ask([*given, terms.no(claim)])

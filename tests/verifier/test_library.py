@@ -12,7 +12,7 @@ from maskalg.verifier.meaning import NotDefined
 from maskalg.verifier.reading.library import Library
 from maskalg.verifier.reading.triton import Module, Reader, kernel_module, kernel_source
 from maskalg.verifier.reading.values import INT32, INT64, TYPES, Number
-from maskalg.verifier.solve import prove, settled
+from maskalg.verifier.solve import OWN, prove, settled
 
 from .mutation import of_triton
 
@@ -172,6 +172,7 @@ def test_divisions_of_numbers_with_the_other_sign():
         terms.equal(terms.add(terms.quotient(x, C), terms.quotient(y, C)), terms.number(-1)),
     ):
         verdict = prove(known, claim, 1000)
-        assert (verdict.outcome, verdict.by) == ("proved", "z3, linear"), verdict
+        assert verdict.outcome == "proved", verdict
+        assert verdict.by in (OWN, "z3, linear"), verdict
     wrong = terms.same(terms.divides(C, x), terms.divides(C, y))
     assert prove(known, wrong, 1000).outcome == "refuted"

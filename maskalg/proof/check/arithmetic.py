@@ -17,8 +17,16 @@ from ...formula.nodes import Node
 
 
 @dataclass(frozen=True)
+class Linear:
+    """A sum of unknowns with coefficients and a constant, for what does without SymPy."""
+
+    terms: tuple[tuple[Any, int], ...]
+    constant: int
+
+
+@dataclass(frozen=True)
 class NotNegative:
-    """expression >= 0, an integer polynomial in the unknowns."""
+    """expression >= 0, an integer polynomial in the unknowns: of SymPy, or `Linear`."""
 
     expression: Any
 

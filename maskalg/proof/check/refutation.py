@@ -12,7 +12,7 @@ what is not may have none all the same. Steps are counted: the answer is the sam
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import floor, gcd
@@ -20,13 +20,20 @@ from typing import Any, Final, Literal
 
 import sympy as sp
 
-from .arithmetic import All, Any_, Condition, NotNegative
-from .simplex import Simplex, TooLarge
+from .arithmetic import All, Any_, Condition, Linear, NotNegative
+from .simplex import Number, Simplex, TooLarge
 
 Verdict = Literal["refuted", "open", "too large"]
 
-PIVOT_BUDGET: Final = 1500
-CHOICE_BUDGET: Final = 400
+
+@dataclass(frozen=True)
+class Budget:
+    """The most pivots and alternatives of a search."""
+
+    pivots: int = 1500
+    choices: int = 400
+
+
 DEEPEST: Final = 120  # alternatives below each other: Python's stack is not ours alone
 _SPLITS: Final = 4  # of a number between two integers, one below the other
 
@@ -43,9 +50,17 @@ def refuted(conditions: Iterable[Condition]) -> bool:
     return refutation(conditions) == "refuted"
 
 
-def refutation(conditions: Iterable[Condition]) -> Verdict:
-    """Whether a system of conditions is refuted, left open, or too large to decide."""
-    search = _Search()
+def refutation(
+    conditions: Iterable[Condition], budget: Budget = Budget(), *, by_sums: bool = False
+) -> Verdict:
+    """Whether a system of conditions is refuted, left open, or too large to decide.
+
+    Args:
+        conditions: of the system.
+        budget: beyond which it is too large.
+        by_sums: confirm contradictions by adding up their inequalities instead of by SymPy.
+    """
+    search = _Search(budget)
     read = search.read(All(tuple(conditions)))
     if isinstance(read, bool):
         return "open" if read else "refuted"
@@ -55,7 +70,7 @@ def refutation(conditions: Iterable[Condition]) -> Verdict:
         return "open"
     except TooLarge:
         return "too large"
-    return "refuted" if search.confirmed() else "open"
+    return "refuted" if search.confirmed(by_sums=by_sums) else "open"
 
 
 @dataclass(frozen=True)
@@ -76,13 +91,13 @@ Part = Atom | _Choice | _Together
 
 
 class _Search:
-    def __init__(self) -> None:
-        self._simplex = Simplex(PIVOT_BUDGET)
-        self._choices = CHOICE_BUDGET
+    def __init__(self, budget: Budget) -> None:
+        self._simplex = Simplex(budget.pivots)
+        self._choices = budget.choices
         self._depth = 0
         self._forms: dict[int, dict[Any, int]] = {}
         self._active: list[Atom] = []
-        self._cores: dict[frozenset[Atom], None] = {}
+        self._cores: dict[frozenset[Atom], dict[Atom, Number]] = {}
 
     def read(self, condition: Condition) -> Part | bool:
         """The condition over numbered forms, or whether it holds where no unknown is left."""
@@ -100,7 +115,10 @@ class _Search:
         return _Choice(kept) if decisive else _Together(kept)
 
     def _atom(self, expression: Any) -> Atom | bool:
-        terms, constant = _tightened(expression)
+        plain = isinstance(expression, Linear)
+        terms, constant = (
+            _divided(expression.terms, expression.constant) if plain else _tightened(expression)
+        )
         return (self._form(dict(terms)), -constant) if terms else constant >= 0
 
     def _form(self, coefficients: dict[Any, int]) -> int:
@@ -140,7 +158,7 @@ class _Search:
         conflict = self._simplex.conflict()
         if conflict is not None:
             core = frozenset(conflict)
-            self._cores.setdefault(core)
+            self._cores.setdefault(core, conflict)
             return core
         self._choices -= 1
         if self._choices < 0 or self._depth > DEEPEST:
@@ -179,9 +197,21 @@ class _Search:
         up, down = self._form({unknown: 1}), self._form({unknown: -1})
         return _Choice(((up, below + 1), (down, -below)))
 
-    def confirmed(self) -> bool:
-        """Whether SymPy, too, finds each set of inequalities contradictory that was blamed."""
+    def confirmed(self, *, by_sums: bool) -> bool:
+        """Whether each set of inequalities that was blamed is contradictory: that SymPy finds so,
+        too, or that their sum says so."""
+        if by_sums:
+            return all(map(self._adds_up, self._cores.values()))
         return all(_contradictory(self._plain(core)) for core in self._cores)
+
+    def _adds_up(self, weights: dict[Atom, Number]) -> bool:
+        """Whether inequalities, each so many times, add up to: 0 is at least more than 0."""
+        total: dict[Any, Number] = {}
+        for (form, _), weight in weights.items():
+            for unknown, coefficient in self._forms[form].items():
+                total[unknown] = total.get(unknown, 0) + weight * coefficient
+        above = sum([weight * least for (_, least), weight in weights.items()])
+        return min(weights.values()) > 0 and not any(total.values()) and above > 0
 
     def _plain(self, core: frozenset[Atom]) -> tuple[Plain, ...]:
         """The inequalities with their unknowns numbered as they appear, like ones side by side."""
@@ -211,8 +241,14 @@ def _tightened(expression: Any) -> tuple[tuple[tuple[Any, int], ...], int]:
     if not all(number.is_Integer for number in terms.values()):
         raise ValueError(f"{expression} has coefficients that are not integers")
     constant = int(terms.pop(sp.S.One, 0))
-    divisor = gcd(*(int(number) for number in terms.values())) or 1
-    return tuple((m, int(c) // divisor) for m, c in terms.items()), constant // divisor
+    return _divided([(m, int(c)) for m, c in terms.items()], constant)
+
+
+def _divided(
+    terms: Sequence[tuple[Any, int]], constant: int
+) -> tuple[tuple[tuple[Any, int], ...], int]:
+    divisor = gcd(*[c for _, c in terms]) or 1
+    return tuple([(m, c // divisor) for m, c in terms]), constant // divisor
 
 
 @lru_cache(maxsize=4096)

@@ -71,8 +71,10 @@ class Simplex:
         column = self._columns.get(unknown)
         return 0 if column is None else self._values[column]
 
-    def conflict(self) -> list[tuple[int, int]] | None:
+    def conflict(self) -> dict[tuple[int, int], Number] | None:
         """Inequalities that have no common solution, or None where all that are on have one.
+
+        With each stands how often it is added, so that the sum says that 0 is more than 0.
 
         Raises:
             TooLarge: the budget of pivots is spent.
@@ -86,7 +88,7 @@ class Simplex:
             assert least is not None
             partner = min((n for n in row if row[n] > 0 or self._above(n)), default=None)
             if partner is None:
-                return [(n, max(self._least[n])) for n in (low, *row)]
+                return {(low, least): 1} | {(n, max(self._least[n])): -row[n] for n in row}
             self._pivot(low, partner, least)
 
     def _column(self, unknown: object) -> int:

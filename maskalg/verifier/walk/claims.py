@@ -16,6 +16,7 @@ from typing import Any, Final
 import maskalg
 
 from ...engine.cache import cache_dir, replace
+from ...errors.kinds import MissingPackageError
 from ..claims import Claim, Outcome
 from ..meaning import NotDefined
 from ..reading.triton import installed, kernel_folder
@@ -59,7 +60,11 @@ def of_installed_kernels(cpu: bool, kept: bool = True) -> tuple[Claim, ...]:
     def asked(function: str) -> bool:
         return function.startswith(FILE) == cpu
 
-    versions = sha256(f"{solver().get_full_version()} {sys.version}".encode()).hexdigest()
+    try:
+        version = solver().get_full_version()
+    except MissingPackageError:
+        version = "no z3"
+    versions = sha256(f"{version} {sys.version}".encode()).hexdigest()
     file = f"{'cpu' if cpu else 'gpu'}_{_AT_IMPORT[:24]}{versions[:8]}.json"
     path = cache_dir() / "verified" / file
     same = _digest() == _AT_IMPORT

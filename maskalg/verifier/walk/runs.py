@@ -50,10 +50,12 @@ class Lemma:
     @property
     def outcome(self) -> tuple[Literal["proved", "not proved"], str]:
         """Whether it is proved, and by what means or which step is not."""
-        failed = [step.text for step in self.steps if step.verdict.outcome != "proved"]
+        failed = [step for step in self.steps if step.verdict.outcome != "proved"]
         if self.unread or failed:
-            return "not proved", self.unread or f"not shown: {failed[0]}"
-        return "proved", f"z3, in {len(self.steps)} steps"
+            why = [f"not shown: {step.text} ({step.verdict.by})" for step in failed[:1]]
+            return "not proved", self.unread or why[0]
+        steps, by_z3 = len(self.steps), sum("z3" in step.verdict.by for step in self.steps)
+        return "proved", f"{steps} steps, {by_z3} of them by z3 and the others by our own prover"
 
     @property
     def seconds(self) -> float:

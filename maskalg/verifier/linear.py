@@ -1,0 +1,214 @@
+"""Claims that linear arithmetic settles, proved by the prover of certificates and without z3.
+
+What is given and the contrary of the claim become one system of integer inequalities, which
+`proof.check.refutation` shows to have no solution. Every contradiction is a sum of inequalities
+that says that a number is less than itself, and is added up once more. Smallest and largest
+numbers, choices and signs are taken apart into cases. A quotient by a constant is a new unknown f
+with c f <= x <= c f + c - 1, the remainder is x - c f, and a wrapped number is x + 2**bits t. All
+else, products among it, is an unknown of which a few laws are told. Laws that are missing leave
+claims open, so that z3 is asked: they prove nothing that is false.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from ..proof.check.arithmetic import NEVER, All, Any_, Condition, Linear, NotNegative
+from ..proof.check.refutation import Budget, refutation
+from . import terms
+from .terms import Term
+
+QUICK: Final = Budget(pivots=400, choices=100)
+"""What is tried before z3 is asked, which takes a few hundredths of a second at most."""
+
+LONG: Final = Budget()
+"""What is tried where there is no z3."""
+
+_MOST_CASES: Final = 500
+
+
+def is_refuted(
+    given: Sequence[Term], denied: Sequence[Sequence[Term]], budget: Budget = QUICK
+) -> bool:
+    """Whether none of these conjunctions holds for any integers where all that is given holds."""
+    reader = _Reader()
+    try:
+        known = [reader.condition(term) for term in given]
+        systems = [[reader.condition(term) for term in every] for every in denied]
+    except _TooManyCases:
+        return False
+    known += reader.facts
+    return all(
+        refutation([*known, *system], budget, by_sums=True) == "refuted" for system in systems
+    )
+
+
+class _TooManyCases(Exception):
+    """More cases than are worth trying."""
+
+
+class _Reader:
+    """Terms as conditions, and the laws of the unknowns that they hold."""
+
+    def __init__(self) -> None:
+        self.facts: list[Condition] = []
+        self._known: dict[tuple[Term, bool], Condition] = {}
+        self._learned: set[Term] = set()
+        self._entries: list[Term] = []
+        self._left = _MOST_CASES
+
+    def condition(self, term: Term, holds: bool = True) -> Condition:
+        found = self._known.get((term, holds))
+        if found is None:
+            found = self._known[term, holds] = self._condition(term, holds)
+        return found
+
+    def _condition(self, term: Term, holds: bool) -> Condition:
+        op, args = term.op, term.args
+        if op in ("true", "false"):
+            return All(()) if (op == "true") == holds else NEVER
+        if op == "no":
+            return self.condition(args[0], not holds)
+        if op in ("both", "either"):
+            parts = tuple([self.condition(arg, holds) for arg in args])
+            return All(parts) if (op == "both") == holds else Any_(parts)
+        if op == "same":
+            left, right = args
+            sides = [(left, right, True, holds), (left, right, False, not holds)]
+            return Any_(tuple([
+                All((self.condition(x, a), self.condition(y, b))) for x, y, a, b in sides
+            ]))  # fmt: skip
+        if op == "at_least":
+            return self._at_least(args[0] if holds else _less_one(terms.negate(args[0])))
+        if op == "zero":
+            return self._zero(args[0], holds)
+        if op == "divides":
+            return self._zero(terms.remainder(args[1], args[0]), holds)
+        sign = 1 if holds else -1
+        return NotNegative(Linear(((term, sign),), -1 if holds else 0))
+
+    def _zero(self, x: Term, holds: bool) -> Condition:
+        minus = terms.negate(x)
+        if holds:
+            return All((self._at_least(x), self._at_least(minus)))
+        return Any_((self._at_least(_less_one(x)), self._at_least(_less_one(minus))))
+
+    def _at_least(self, x: Term) -> Condition:
+        """x >= 0."""
+        self._left -= 1
+        if self._left < 0:
+            raise _TooManyCases
+        if terms.is_number(x):
+            return All(()) if terms.value_of_number(x) >= 0 else NEVER
+        constant, coefficients = x.data if x.op == "sum" else (0, (1,))
+        atoms = x.args if x.op == "sum" else (x,)
+        for atom, times in zip(atoms, coefficients, strict=True):
+            if not _is_replaced(atom):
+                continue
+
+            def put(value: Term, atom: Term = atom, times: int = times) -> Condition:
+                more = terms.multiply(terms.number(times), terms.subtract(value, atom))
+                return self._at_least(terms.add(x, more))
+
+            if atom.op in ("least", "most"):
+                parts = tuple([put(arg) for arg in atom.args])
+                return All(parts) if (atom.op == "least") == (times > 0) else Any_(parts)
+            if atom.op == "choice":
+                chosen, then, otherwise = atom.args
+                first = All((self.condition(chosen), put(then)))
+                return Any_((first, All((self.condition(chosen, False), put(otherwise)))))
+            if atom.op == "sign":
+                natural = terms.at_least(atom.args[0])
+                first = All((self.condition(natural), put(terms.number(0))))
+                return Any_((first, All((self.condition(natural, False), put(terms.number(-1))))))
+            self._learn(atom)
+            return put(_linear(atom))
+        for atom in atoms:
+            self._learn(atom)
+        return NotNegative(Linear(tuple(zip(atoms, coefficients, strict=True)), constant))
+
+    def _learn(self, atom: Term) -> None:
+        """Add the laws of an unknown."""
+        if atom in self._learned:
+            return
+        self._learned.add(atom)
+        if atom.op == "wrapped":
+            self._learn_wrapped(atom)
+        elif atom.op in ("quotient", "remainder"):
+            self._learn_division(*atom.args)
+        elif atom.op == "product":
+            natural, positive = (
+                [terms.greater_equal(arg, terms.number(low)) for arg in atom.args] for low in (0, 1)
+            )
+            larger = [terms.greater_equal(atom, arg) for arg in atom.args]
+            self._implied(natural, [terms.at_least(atom)])
+            self._implied(positive, larger)
+        elif atom.op == "entry":
+            self._within(atom, atom.data.low, atom.data.high)
+            for other in self._entries:
+                if other.data == atom.data:
+                    self._implied([terms.equal(atom.args[0], other.args[0])],
+                                  [terms.equal(atom, other)])  # fmt: skip
+            self._entries.append(atom)
+        elif atom.op == "whole":
+            self._within(atom, 1 - 2**31, 2**31 - 1)
+
+    def _implied(self, premises: Sequence[Term], facts: Sequence[Term]) -> None:
+        against = [self.condition(premise, False) for premise in premises]
+        self.facts.append(Any_((*against, All(tuple(map(self.condition, facts))))))
+
+    def _within(self, x: Term, low: int, high: int) -> None:
+        ends = terms.subtract(x, terms.number(low)), terms.subtract(terms.number(high), x)
+        self.facts += map(self._at_least, ends)
+
+    def _learn_wrapped(self, atom: Term) -> None:
+        bits, signed = atom.data
+        low = -(1 << bits - 1) if signed else 0
+        self._within(_linear(atom), low, low + (1 << bits) - 1)
+        turns = _turns(atom)
+        ways = terms.equal(turns, terms.number(0)), terms.greater_equal(turns, terms.number(1))
+        less = terms.greater_equal(terms.number(-1), turns)
+        self.facts.append(Any_(tuple([self.condition(way) for way in (*ways, less)])))
+
+    def _learn_division(self, x: Term, c: Term) -> None:
+        whole = terms.quotient(x, c)
+        rest = terms.subtract(x, terms.multiply(c, whole))
+        ends = [terms.at_least(rest), terms.greater(c, rest)]
+        if terms.is_number(c):
+            if terms.value_of_number(c) >= 1:
+                self.facts += map(self.condition, ends)
+            return
+        is_divisor = terms.greater_equal(c, terms.number(1))
+        exact = terms.equal(terms.subtract(rest, terms.remainder(x, c)), terms.number(0))
+        self._implied([is_divisor], [*ends, exact])
+        smaller = [terms.at_least(whole), terms.greater_equal(x, whole)]
+        self._implied([is_divisor, terms.at_least(x)], smaller)
+        nearer = [terms.greater(terms.number(0), whole), terms.greater_equal(whole, x)]
+        self._implied([is_divisor, terms.greater(terms.number(0), x)], nearer)
+
+
+def _less_one(x: Term) -> Term:
+    return terms.subtract(x, terms.number(1))
+
+
+def _is_replaced(atom: Term) -> bool:
+    """Whether other terms are put in the place of an atom."""
+    if atom.op == "remainder":
+        return terms.is_number(atom.args[1]) and terms.value_of_number(atom.args[1]) >= 1
+    return atom.op in ("least", "most", "choice", "sign", "wrapped")
+
+
+def _turns(atom: Term) -> Term:
+    """How many multiples of 2**bits are added to a wrapped number."""
+    return terms.variable(f"turns {atom.serial}")
+
+
+def _linear(atom: Term) -> Term:
+    """A remainder by a constant or a wrapped number, without it."""
+    if atom.op == "wrapped":
+        return terms.add(
+            atom.args[0], terms.multiply(terms.number(1 << atom.data[0]), _turns(atom))
+        )
+    x, c = atom.args
+    return terms.subtract(x, terms.multiply(c, terms.quotient(x, c)))
