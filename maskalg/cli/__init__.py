@@ -12,6 +12,7 @@ from typing import Final, NoReturn
 import torch
 
 from ..errors import MaskalgError
+from ..errors.strangers import near
 from . import (
     bench,
     compare,
@@ -33,10 +34,19 @@ _ANSWERS: Final = (show, explore, prove, compare, plan, render, explain, verify)
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser whose errors are one line and exit status 2."""
+    """A parser whose errors are one line and exit status 2, and name what was meant."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {message}\n")
+
+    def _check_value(self, action: argparse.Action, value: object) -> None:
+        try:
+            super()._check_value(action, value)
+        except argparse.ArgumentError as problem:
+            known = map(str, action.choices or ())
+            raise argparse.ArgumentError(
+                action, f"{problem.message}.{near(str(value), known)}"
+            ) from None
 
 
 class _Help(argparse.HelpFormatter):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from typing import Final
 
 import torch
@@ -38,7 +39,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
     add("--kv-heads", type=positive, help="heads of key and value (default: as queries)")
     add("--head-dim", type=positive, default=64, help="dimensions of q, k and v (%(default)s)")
     add("--dtype", choices=list(_DTYPES), help="dtype (default: bf16 on a GPU, else fp32)")
-    add("--device", help="cpu or cuda (default: cuda where there is one)")
+    add("--device", type=_device, help="cpu or cuda (default: cuda where there is one)")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -60,3 +61,15 @@ def run(options: argparse.Namespace) -> int:
     )
     print(explain(query, key, key, expression.to(device)))
     return 0
+
+
+def _device(text: str) -> str:
+    if not re.fullmatch(r"cpu|cuda(:\d+)?", text):
+        raise argparse.ArgumentTypeError(f"expected cpu, cuda or cuda:1, got {text!r}")
+    here = torch.cuda.device_count()
+    if text != "cpu" and int(text[5:] or 0) >= here:
+        raise argparse.ArgumentTypeError(
+            f"{text} is not here: torch finds {here} GPUs. Write --device cpu; "
+            "`maskalg doctor` says what is here"
+        )
+    return text

@@ -26,3 +26,13 @@ def test_what_does_not_fit_is_one_line(capsys: pytest.CaptureFixture[str]) -> No
     assert main(["explain", "causal + alibi([0.5] * 4)", "--device=cpu"]) == 2
     found = capsys.readouterr()
     assert found.out == "" and found.err.startswith("maskalg explain: slopes of shape [4]")
+
+
+@pytest.mark.parametrize("device", ["tpu", "cuda:x", "cuda:99"])
+def test_a_device_that_is_not_here_is_one_line(
+    device: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["explain", "causal", "--device", device]) == 2
+    found = capsys.readouterr().err
+    assert found.startswith("maskalg explain: argument --device: ") and device in found
+    assert found.count("\n") == 1 and "cpu" in found

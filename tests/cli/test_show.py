@@ -87,6 +87,11 @@ def test_refuses(capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...])
     assert refused(capsys, "show", *arguments) == REFUSED[arguments]
 
 
+def test_a_command_that_is_misspelt(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["shw", "causal"]) == 2
+    assert capsys.readouterr().err.endswith("Did you mean show?\n")
+
+
 def test_as_a_module_into_a_closed_pipe() -> None:
     """`python -m maskalg show … | head -1` ends without a complaint."""
     command = [sys.executable, "-m", "maskalg", "show", "causal", "--len", "64"]

@@ -136,6 +136,13 @@ def test_the_command(capsys):
     assert "20 queries and 20 keys" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("target", ["sm_1", "gfx", "ptx", "tpu"])
+def test_the_command_names_the_targets(target, capsys):
+    assert main(["verify", "causal", "--target", target]) == 2
+    found = capsys.readouterr().err
+    assert "nvidia, gpu, cpu, torch, page or a GPU such as sm_90" in found and repr(target) in found
+
+
 def test_targets_are_checked():
     with pytest.raises(ma.MaskValueError, match="target 'tpu' is not known; choose of ptx"):
         ma.verify(ma.causal, targets=("tpu",))
