@@ -22,9 +22,9 @@ def declare(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     add_expression(parser)
     add = parser.add_argument
-    add("--target", type=_target, metavar="TARGET", help="nvidia (or a GPU such as sm_90), gpu (others, or "
-        "gfx942), cpu, torch (functions for other libraries) or page (that of explore); "
-        "default: all")  # fmt: skip
+    add("--target", type=_target, metavar="TARGET", help="nvidia (or a GPU such as sm_90), "
+        "gpu (others, or gfx942), cpu, torch (functions for other libraries) or page (that of "
+        "explore); default: all")  # fmt: skip
     add("--len", type=positive, metavar="N", help="also check the tiles of a call of N queries "
         "and keys, pair by pair")  # fmt: skip
     add("--seconds", type=positive, default=10, help="most seconds for one claim (%(default)s)")
