@@ -76,8 +76,6 @@ def test_readers_numbers_are_those_of_the_maker(name):
 
 
 ROWS = [
-    ("hopper_rows", "setp.eq.u32 p, v, 0", "setp.eq.u32 p, v, 1"),
-    ("hopper_rows", "shfl.sync.idx.b32 $0, v, 0,", "shfl.sync.idx.b32 $0, v, 1,"),
     ("hopper_rows", "_PLACES = gl.constexpr(4)", "_PLACES = gl.constexpr(2)"),
     ("hopper_rows", "(done // _PLACES) & 1", "done & 1"),
     ("hopper_common", "w = draw_row(done, total,", "w = draw_row(done + 1, total,"),
@@ -95,6 +93,8 @@ ROWS = [
         ("gl.num_programs(0) + _drawn", "_drawn"),
         ("gl.num_programs(0) + _drawn", "gl.num_programs(0) + 1 + _drawn"),
         ("@p atom", "atom"),
+        ("setp.eq.u32 p, v, 0", "setp.eq.u32 p, v, 1"),
+        ("shfl.sync.idx.b32 $0, v, 0,", "shfl.sync.idx.b32 $0, v, 1,"),
     ],
 )
 def test_wrong_draws_are_refused_with_an_example(old, new):

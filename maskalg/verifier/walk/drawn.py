@@ -66,7 +66,7 @@ def draw(module: Module, counter: Term, total: Term) -> tuple[Term, Term]:
     walker = Walker(module, {})
     limit = as_number(walker.reader.evaluated(operands.elts[1], {"total": Number(total, INT32)}))
     of = {"$2": terms.replaced(limit.term, lambda p: p.args[0] if p.op == "wrapped" else None)}
-    lanes = [dict(of) for _ in range(2)]  # lane 0, and any other one
+    lanes = [dict(of) for _ in range(2)]  # lanes 0 and 1; further ones do as 1, or nothing
     for lane, registers in enumerate(lanes):
         registers["%laneid"] = number(lane)
     text = ast.literal_eval(assembly).strip().strip("{}")
@@ -84,14 +84,13 @@ def _instruction(statement: str, lanes: list[dict[str, Term]], counter: Term) ->
     name, _, operands = statement.removeprefix("@p ").partition(" ")
     target, *sources = [part.strip() for part in operands.split(",")]
     read = [[registers.get(source, None) for source in sources] for registers in lanes]
-    first = read[0]
     for registers, values in zip(lanes, read, strict=True):
         if name == "mov.u32":
             registers[target] = _known(values[0])
-        elif name == "setp.eq.u32" and sources[1] == "0":
-            registers[target] = terms.equal(_known(values[0]), number(0))
-        elif name == "shfl.sync.idx.b32" and sources[1:] == ["0", "31", "0xffffffff"]:
-            registers[target] = _known(first[0])
+        elif name == "setp.eq.u32" and sources[1] in ("0", "1"):
+            registers[target] = terms.equal(_known(values[0]), number(int(sources[1])))
+        elif name == "shfl.sync.idx.b32" and sources[1:] in _OF_LANES:
+            registers[target] = _known(read[int(sources[1])][0])
         elif name == "atom.relaxed.gpu.global.inc.u32" and sources[0] == "[$1]":
             if statement.startswith("@p ") and registers["p"] is terms.FALSE:
                 continue
@@ -102,6 +101,9 @@ def _instruction(statement: str, lanes: list[dict[str, Term]], counter: Term) ->
         else:
             raise NotDefined(f"the instruction {statement!r}")
     return counter
+
+
+_OF_LANES: Final = [[lane, "31", "0xffffffff"] for lane in ("0", "1")]
 
 
 def _known(value: Term | None) -> Term:
