@@ -90,6 +90,13 @@ def test_expressions(name, dtype, launches):
     assert len(launches) == 1
 
 
+@pytest.mark.parametrize("dims", [(192, 128), (160, 160), (256, 256)], ids=str)
+@pytest.mark.parametrize("name", list(expressions("cpu")))
+def test_wide_heads(name, dims, launches):
+    check(expressions("cuda")[name], *inputs(dims[0], torch.bfloat16, value_dim=dims[1]))
+    assert len(launches) == (name != "dense")
+
+
 @pytest.mark.parametrize("dim", [64, 128])
 @pytest.mark.parametrize("name", ["everything", "nothing", "causal", "window", "document"])
 def test_programs_draw_many_rows(name, dim, monkeypatch):
@@ -107,7 +114,7 @@ def test_programs_draw_many_rows(name, dim, monkeypatch):
     assert all(torch.equal(first, other) for other in others)
 
 
-@pytest.mark.parametrize("dim", [64, 128])
+@pytest.mark.parametrize("dim", [64, 128, 192, 256])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 def test_long_documents(dim, dtype, launches, monkeypatch):
     """Documents of 343 keys on average, as of thousands."""
@@ -122,7 +129,7 @@ def test_long_documents(dim, dtype, launches, monkeypatch):
     assert {launch.of[0].pattern for launch in launches} == {"long documents"}
 
 
-@pytest.mark.parametrize("dim", [64, 128])
+@pytest.mark.parametrize("dim", [64, 128, 192, 256])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 def test_long_paths(dim, dtype, launches, monkeypatch):
     """Paths of some hundred keys, as of thousands; labelled tiles, and all of them visited."""

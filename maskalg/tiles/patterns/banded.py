@@ -21,7 +21,6 @@ PLAIN: Final = {
 
 SHORT_DOCUMENTS: Final = HopperTile(1, 64, 2, 128, 232, 24, False, True)
 _SHORT_ROWS: Final = HopperTile(2, 128, 2, 168, 240, 24, True, True)
-_WIDE_HEADS: Final = HopperTile(2, 64, 2, 168, 240, 24, True, False)
 
 SHORT_QUERIES: Final = HopperBackwardTile(64, 3, overlap=True, persistent=True, consumers=1)
 TWO_PROGRAMS: Final = HopperBackwardTile(64, 2, consumers=1)
@@ -41,8 +40,8 @@ PATTERN: Final[Pattern] = replace(
     hopper={
         64: (dense.THREE_PROGRAMS, None),
         128: (_SHORT_ROWS, SHORT_DOCUMENTS),
-        192: (dense.OVERLAPPED, None),
-        256: (_WIDE_HEADS, None),
+        192: (dense.OVERLAPPED, dense.OVERLAPPED),
+        256: (dense.WIDE_HEADS, dense.WIDE_HEADS),
     },
     weighted={128: _SHORT_ROWS},
     float8={

@@ -24,7 +24,8 @@ THREE_NARROW: Final = HopperTile(3, 64, 3, 128, 160, 32, True, False)
 THREE_PROGRAMS: Final = HopperTile(1, 64, 3, 80, 136, 24, False, True)
 ROW_BY_ROW: Final = replace(THREE_PROGRAMS, persistent=False)
 _THREE_CONSUMERS: Final = HopperTile(3, 128, 2, 128, 160, 32, True, True)
-_WIDE_HEADS: Final = HopperTile(2, 64, 2, 168, 240, 24, True, False, overlap=True)
+WIDE_HEADS: Final = HopperTile(2, 64, 2, 168, 240, 24, False, True, overlap=True)
+_WIDE_IN_TURNS: Final = replace(WIDE_HEADS, turns=True, persistent=False)
 
 # Beside the running output of float8 stands that of a tile, so registers are few.
 FLOAT8_SHORT: Final = HopperTile(1, 128, 2, 128, 232, 24, False, True)
@@ -49,8 +50,8 @@ PATTERN: Final = Pattern(
         64: (_THREE_CONSUMERS, None),
         96: (TWO_CONSUMERS, TWO_CONSUMERS),
         128: (OVERLAPPED, TWO_CONSUMERS),
-        192: (OVERLAPPED, None),
-        256: (_WIDE_HEADS, None),
+        192: (OVERLAPPED, OVERLAPPED),
+        256: (_WIDE_IN_TURNS, WIDE_HEADS),
     },
     weighted={128: THREE_NARROW},
     float8={64: (_FLOAT8_NARROW, ROW_BY_ROW), 128: (_FLOAT8_LONG, FLOAT8_SHORT)},

@@ -17,6 +17,7 @@ PATTERN: Final[Pattern] = replace(
         **reading.PATTERN.hopper,
         96: (dense.TWO_CONSUMERS, banded.SHORT_DOCUMENTS),
         128: (dense.OVERLAPPED, banded.SHORT_DOCUMENTS),
+        192: (dense.OVERLAPPED, banded.SHORT_DOCUMENTS),
     },
     one_pass=(),
     long_documents=None,

@@ -27,7 +27,12 @@ PATTERN: Final = Pattern(
         (64, 2): (Tile(64, 64, 4, 3, one_loop=True), Tile(64, 32, 4, 2, one_loop=True)),
         (128, 2): (Tile(64, 32, 4, 3, one_loop=True), Tile(64, 32, 4, 2, one_loop=True)),
     },
-    hopper={64: _PROGRAMS, 128: _SHORT},
+    hopper={
+        64: _PROGRAMS,
+        128: _SHORT,
+        192: _SHORT,
+        256: (dense.WIDE_HEADS, dense.WIDE_HEADS),
+    },
     weighted={128: banded.SHORT_DOCUMENTS},
     float8={64: (dense.ROW_BY_ROW, dense.ROW_BY_ROW), 128: _SHORT},
     long=False,
