@@ -53,6 +53,18 @@ def test_padded_batches(name, side):
     same_outcome(name, {"input_ids": tokens(), "attention_mask": kept}, kept)
 
 
+def test_a_loss_reads_the_last_token_of_left_padding():
+    """It predicts the first token of its row, unless the label of that is -100."""
+    kept = padding("left")
+    inputs = {"input_ids": tokens(), "attention_mask": kept}
+    labels = tokens().masked_fill(kept == 0, -100)
+    found, wanted = (model(**inputs, labels=labels).loss for model in pair("llama"))
+    assert not close(found, wanted)
+    labels[torch.arange(2), kept.argmax(1)] = -100
+    found, wanted = (model(**inputs, labels=labels).loss for model in pair("llama"))
+    assert close(found, wanted)
+
+
 @pytest.mark.parametrize("name", DECODERS)
 def test_packed_batches(name):
     """Positions that start again are other documents."""
