@@ -97,6 +97,14 @@ class HopperBackwardTile:
         """Keys (or queries) of a program."""
         return 64 if self.divided else 64 * self.consumers
 
+    def in_turn(self) -> tuple[HopperBackwardTile, ...]:
+        """This and, behind it, the one to try where it spills: of half as many queries (or keys) at
+        a time, whose scores take half the registers, and twice as many stages for the same memory.
+        """
+        if self.divided:
+            return (self,)
+        return self, replace(self, block=self.block // 2, stages=2 * self.stages)
+
 
 class Least(NamedTuple):
     """The least work for which one kernel computes all gradients, in tiles of 128.

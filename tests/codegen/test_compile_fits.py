@@ -70,6 +70,13 @@ def test_a_tile_that_spills_gives_way():
     assert report.tier.startswith("plain Triton, 32 x 32") and report.stack <= MOST_SPILLED
 
 
+def test_a_tile_of_hopper_that_spills_gives_way():
+    """The heaviest mask of the catalogue: with tiles of 64 queries it spills 384 bytes or more."""
+    mask = CATALOGUE["Transfusion in documents"].mask
+    report = kernels_offline(mask, "sm_90", 128, DTYPES["bf16"])["keys"]()
+    assert report.tier == "Gluon, blocks of 32" and report.stack <= MOST_SPILLED
+
+
 # The first two tiles of the table spill 300 to 900 bytes.
 IDS = table(torch.arange(4)[:, None] + torch.arange(809) // 30, "ids")
 LONG = [

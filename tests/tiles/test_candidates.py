@@ -26,6 +26,16 @@ def test_the_tables_are_legal_and_among_the_candidates(architecture):
         assert set(tiles) <= set(first_candidates(architecture, key)), key
 
 
+def test_tiles_that_are_tried_where_those_of_the_tables_spill_are_legal():
+    tried = 0
+    for key in KEYS:
+        for tile in table_tiles("sm_90", key):
+            if isinstance(tile, HopperBackwardTile):
+                assert all(legal(key, other) for other in tile.in_turn()), (key, tile)
+                tried += len(tile.in_turn()) - 1
+    assert tried > 10
+
+
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_candidates_are_legal_few_and_told_apart(architecture):
     for key in KEYS:

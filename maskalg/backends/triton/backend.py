@@ -148,7 +148,7 @@ def _gradients_told(call: Call) -> str:
     def told(of: str, first: HopperBackwardTile | None, plain: tuple[Tile, ...]) -> str:
         tiles: tuple[Tile | HopperBackwardTile, ...] = in_turn(plain)
         if first is not None and hopper:
-            tiles = (first, *tiles)
+            tiles = (*first.in_turn(), *tiles)
         tile, why = _serving((of, steps), tiles)
         if isinstance(tile, Tile):
             return f"plain Triton, {_plain(tile)}{why}"

@@ -260,7 +260,7 @@ class _Request:
         if of == "keys":
             tiles, hopper = in_turn(plan.key_tiles), plan.hopper_keys
         if hopper is not None and self.reached:
-            tiles = (hopper,)
+            tiles = hopper.in_turn()
 
         def made(tile: Tile | HopperBackwardTile) -> Compiled:
             constants = weight_constants(softmax) | gradient_constants(plan, of, tile)

@@ -195,7 +195,7 @@ class _Launches:
     ) -> Iterator[Launch]:
         """Launches that fill dQ, or dK and dV, in the order to try them."""
         if self.hopper and hopper is not None:
-            yield self._launch(side, hopper)
+            yield from (self._launch(side, tile) for tile in hopper.in_turn())
         for tile in in_turn(tiles):
             yield self._launch(side, tile)
 

@@ -71,6 +71,9 @@ def that_fits(plan: Hashable, launches: Iterable[Launch]) -> Launch | None:
     serving: dict[Hashable, int] = {}
 
     def spilled(launch: Launch) -> int | None:
+        # Plain kernels stand in for those of Hopper that fail, not for those that spill.
+        if isinstance(launch.tile, Tile) and not all(isinstance(tile, Tile) for tile in serving):
+            return None
         of_launch = _spilled(plan, launch)
         if of_launch is not None:
             serving[launch.tile] = of_launch
@@ -109,9 +112,6 @@ def _spilled(plan: Hashable, launch: Launch) -> int | None:
         warnings.warn(messages.tile_not_compiled(str(launch.tile), why), stacklevel=2)
     if found is None:
         _note(_FAILED, (plan, launch.tile), why)
-    # What the kernels of Hopper spill was measured with each of their tiles.
-    elif not isinstance(launch.tile, Tile):
-        return 0
     return found
 
 
