@@ -27,17 +27,22 @@ class Group:
     def exchange(self, rows, to, back, group):
         ranks, rank, number = self.of.ranks, self.of.rank, self.of.exchanges
         self.of.exchanges += 1
-        self.sent[number, rank] = rows.split(to)
+        with self.changed:
+            self.sent[number, rank] = rows.split(to)
+            self.changed.notify_all()
 
         def wait():
-            self.all_sent.wait()
-            return torch.cat([self.sent[number, other][rank] for other in range(ranks)])
+            # Ranks wait in any order, but only for what all send.
+            every = [(number, other) for other in range(ranks)]
+            with self.changed:
+                self.changed.wait_for(lambda: self.failed or self.sent.keys() >= {*every}, 60)
+                return torch.cat([self.sent[one][rank] for one in every])
 
         return wait
 
     def results(self, ranks, compute):
         """What `compute(rank)` returns on each rank."""
-        self.sent, self.all_sent = {}, threading.Barrier(ranks, timeout=60)
+        self.sent, self.failed, self.changed = {}, False, threading.Condition()
         found = {}
 
         def start(rank):
@@ -45,7 +50,9 @@ class Group:
             try:
                 found[rank] = compute(rank)
             except BaseException:
-                self.all_sent.abort()
+                with self.changed:
+                    self.failed = True
+                    self.changed.notify_all()
                 raise
 
         threads = [threading.Thread(target=start, args=(rank,)) for rank in range(ranks)]
