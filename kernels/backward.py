@@ -63,7 +63,9 @@ def statistics_of(
         z = tl.load(lse_ptr + base + m, mask=inside, other=0.0)
         statistic = tl.where(z == 0.0, 0.0, 1.0 / tl.where(z == 0.0, 1.0, z))
     else:
-        lse = tl.load(lse_ptr + base + m, mask=inside, other=float("-inf")) * LOG2E
+        lse = tl.load(lse_ptr + base + m, mask=inside, other=float("-inf"))
+        spoiled = lse == SPOILED
+        lse *= LOG2E
         empty = lse == float("-inf")
         statistic = lse
         if sink_ptr is not None:
@@ -71,7 +73,7 @@ def statistics_of(
             larger = tl.maximum(lse, sink)
             ratio = tl.math.exp2(tl.minimum(lse, sink) - larger)
             both = larger + tl.math.log2(1.0 + ratio)
-            statistic = tl.where(lse < SPOILED, lse, both)  # with log2(e), beyond it
+            statistic = tl.where(spoiled, lse, both)
         if grad_lse_ptr is not None:
             # d lse / d s is exp(s - lse), which is the weight times exp2(statistic - lse).
             change = tl.load(grad_lse_ptr + base + m, mask=inside, other=0.0)

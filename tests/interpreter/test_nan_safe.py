@@ -204,3 +204,19 @@ def test_against_float64(name):
         number = a.isfinite()
         assert number.any() and b[number].isfinite().all()
         torch.testing.assert_close(a[number].double(), b[number], atol=2e-5, rtol=2e-5)
+
+
+def test_a_row_of_scores_near_the_lowest_number_beside_a_sink():
+    """Its lse lies near that of spoiled queries, but the sink takes all the weight."""
+    torch.manual_seed(0)
+    lowest = torch.zeros(8, 8)
+    lowest[3] = -8e37
+    leaves = [torch.randn(1, 1, 8, 16, requires_grad=True) for _ in range(3)]
+    sink = ma.softmax_with_sink(torch.zeros(1))
+
+    def gradients(backend):
+        out = ma.attention(*leaves, ma.dense_bias(lowest), weight=sink, backend=backend)
+        return torch.autograd.grad(out, leaves, torch.ones_like(out))
+
+    for found, wanted in zip(gradients("triton"), gradients("reference"), strict=True):
+        torch.testing.assert_close(found, wanted, atol=2e-5, rtol=2e-5)

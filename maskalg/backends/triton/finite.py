@@ -75,7 +75,7 @@ def spoiled_tables(lse: torch.Tensor, tables: dict[int, torch.Tensor]) -> dict[i
     Args:
         lse: of `with_finite_gradients`.
     """
-    spoiled = (lse.isfinite() & (lse < kernels.SPOILED.value / 2)) | lse.isnan()
+    spoiled = (lse == kernels.SPOILED.value) | lse.isnan()
     return {slot: torch.where(spoiled.any(), torch.nan, t) for slot, t in tables.items()}
 
 
