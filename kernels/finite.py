@@ -32,117 +32,63 @@ def _are_wild(bits, EXPONENT: tl.constexpr):
 
 
 @triton.jit(do_not_specialize=["length"])
-def finite_keys(
-    k_ptr,
-    v_ptr,
-    finite_k_ptr,
-    finite_v_ptr,
-    length,
-    heads,
-    stride_kb, stride_kh, stride_kn, stride_kd,
-    stride_vb, stride_vh, stride_vn, stride_vd,
-    stride_xb, stride_xh, stride_xn, stride_xd,
-    stride_yb, stride_yh, stride_yn, stride_yd,
-    HEAD_DIM: tl.constexpr,
-    VALUE_DIM: tl.constexpr,
-    HEAD_PAD: tl.constexpr,
-    VALUE_PAD: tl.constexpr,
-    ROWS: tl.constexpr,
-    EXPONENT: tl.constexpr,
-    WILD_KEY: tl.constexpr,
-):  # fmt: skip
-    """Keys and values `[batch, heads, length, dim]` as integers of their bits; copies likewise.
-
-    A row that is not finite, in the key or in the value, becomes WILD_KEY in the key and 0 in the
-    value.
-    """
-    blocks = (length + ROWS - 1) // ROWS
-    rows = tl.program_id(0) % blocks * ROWS + tl.arange(0, ROWS)
-    member = tl.program_id(0) // blocks
-    batch, head = member // heads, member % heads
-    exists = (rows < length)[:, None]
-    of_keys = (stride_kb, stride_kh, stride_kn, stride_kd)
-    of_values = (stride_vb, stride_vh, stride_vn, stride_vd)
-    at, inside = _rows_at(k_ptr, batch, head, rows, of_keys, HEAD_DIM, HEAD_PAD)
-    key = tl.load(at, mask=exists & inside, other=0)
-    at, inside = _rows_at(v_ptr, batch, head, rows, of_values, VALUE_DIM, VALUE_PAD)
-    value = tl.load(at, mask=exists & inside, other=0)
-    wild = ((_are_wild(key, EXPONENT) + _are_wild(value, EXPONENT)) > 0)[:, None]
-    of_keys = (stride_xb, stride_xh, stride_xn, stride_xd)
-    of_values = (stride_yb, stride_yh, stride_yn, stride_yd)
-    at, inside = _rows_at(finite_k_ptr, batch, head, rows, of_keys, HEAD_DIM, HEAD_PAD)
-    tl.store(at, tl.where(wild, WILD_KEY, key).to(key.dtype), mask=exists & inside)
-    at, inside = _rows_at(finite_v_ptr, batch, head, rows, of_values, VALUE_DIM, VALUE_PAD)
-    tl.store(at, tl.where(wild, 0, value).to(value.dtype), mask=exists & inside)
-
-
-@triton.jit(do_not_specialize=["length"])
-def finite_queries(
-    q_ptr,
-    g_ptr,
-    o_ptr,
+def finite_rows(
+    given,
+    copies,
+    of_given,
+    of_copies,
     lse_ptr,
     grad_lse_ptr,
-    finite_q_ptr,
-    finite_g_ptr,
-    finite_o_ptr,
     finite_lse_ptr,
     finite_grad_lse_ptr,
     length,
     heads,
-    stride_qb, stride_qh, stride_qn, stride_qd,
-    stride_gb, stride_gh, stride_gn, stride_gd,
-    stride_ob, stride_oh, stride_on, stride_od,
-    stride_xb, stride_xh, stride_xn, stride_xd,
-    stride_yb, stride_yh, stride_yn, stride_yd,
-    HEAD_DIM: tl.constexpr,
-    VALUE_DIM: tl.constexpr,
-    HEAD_PAD: tl.constexpr,
-    VALUE_PAD: tl.constexpr,
+    SIZES: tl.constexpr,
+    PADS: tl.constexpr,
     ROWS: tl.constexpr,
     EXPONENT: tl.constexpr,
+    WILD: tl.constexpr,
     WEIGHTED: tl.constexpr,
-):  # fmt: skip
-    """Queries, gradients (dO) and outputs likewise, with lse and its gradient, contiguous float32.
+):
+    """Copies of tensors `[batch, heads, length, size]`, given as integers of their bits.
 
-    A row that is not finite becomes 0, and its lse SPOILED unless the query keeps nothing.
-    WEIGHTED, the lse is the sum of weights, and becomes NaN. Copies of gradients and outputs lie
-    alike. The lse may have no gradient (None).
+    A row that is not finite in one of the tensors becomes WILD in the copies, a number for each.
+    `of_given` and `of_copies` hold the strides of each tensor, SIZES the sizes, PADS powers of two.
+
+    Of queries, with dO and outputs, there are lse and its gradient, contiguous float32; the lse may
+    have no gradient (None). Where they are not finite the row is not either. Its lse becomes
+    SPOILED unless the query keeps nothing. WEIGHTED, the lse is the sum of weights, and becomes
+    NaN.
     """
     blocks = (length + ROWS - 1) // ROWS
     rows = tl.program_id(0) % blocks * ROWS + tl.arange(0, ROWS)
     member = tl.program_id(0) // blocks
     batch, head = member // heads, member % heads
     exists = (rows < length)[:, None]
-    of_queries = (stride_qb, stride_qh, stride_qn, stride_qd)
-    of_gradients = (stride_gb, stride_gh, stride_gn, stride_gd)
-    of_outputs = (stride_ob, stride_oh, stride_on, stride_od)
-    at, inside = _rows_at(q_ptr, batch, head, rows, of_queries, HEAD_DIM, HEAD_PAD)
-    query = tl.load(at, mask=exists & inside, other=0)
-    at, inside = _rows_at(g_ptr, batch, head, rows, of_gradients, VALUE_DIM, VALUE_PAD)
-    gradient = tl.load(at, mask=exists & inside, other=0)
-    at, inside = _rows_at(o_ptr, batch, head, rows, of_outputs, VALUE_DIM, VALUE_PAD)
-    out = tl.load(at, mask=exists & inside, other=0)
-    row = member.to(tl.int64) * length + rows
-    lse = tl.load(lse_ptr + row, mask=rows < length, other=0.0)
-    keeps = lse != 0.0 if WEIGHTED else lse != float("-inf")
-    wild = _are_wild(query, EXPONENT) + _are_wild(gradient, EXPONENT) + _are_wild(out, EXPONENT)
-    # A number less itself is 0 unless it is not finite.
-    wild = (wild > 0) | (keeps & (lse - lse != 0.0))
-    if grad_lse_ptr is not None:
-        change = tl.load(grad_lse_ptr + row, mask=rows < length, other=0.0)
-        wild = wild | (change - change != 0.0)
-        at = finite_grad_lse_ptr + row
-        tl.store(at, tl.where(wild, 0.0, change), mask=rows < length)
-    spoiled = float("nan") if WEIGHTED else SPOILED
-    lse = tl.where(wild & keeps, spoiled, lse)
-    tl.store(finite_lse_ptr + row, lse, mask=rows < length)
-    wild = wild[:, None]
-    of_queries = (stride_xb, stride_xh, stride_xn, stride_xd)
-    of_outputs = (stride_yb, stride_yh, stride_yn, stride_yd)
-    at, inside = _rows_at(finite_q_ptr, batch, head, rows, of_queries, HEAD_DIM, HEAD_PAD)
-    tl.store(at, tl.where(wild, 0, query).to(query.dtype), mask=exists & inside)
-    at, inside = _rows_at(finite_g_ptr, batch, head, rows, of_outputs, VALUE_DIM, VALUE_PAD)
-    tl.store(at, tl.where(wild, 0, gradient).to(gradient.dtype), mask=exists & inside)
-    at, inside = _rows_at(finite_o_ptr, batch, head, rows, of_outputs, VALUE_DIM, VALUE_PAD)
-    tl.store(at, tl.where(wild, 0, out).to(out.dtype), mask=exists & inside)
+    found = ()
+    for i in tl.static_range(len(given)):
+        at, inside = _rows_at(given[i], batch, head, rows, of_given[i], SIZES[i], PADS[i])
+        found = found + (tl.load(at, mask=exists & inside, other=0),)
+    if lse_ptr is not None:
+        row = member.to(tl.int64) * length + rows
+        lse = tl.load(lse_ptr + row, mask=rows < length, other=0.0)
+    wild = _are_wild(found[0], EXPONENT)
+    for i in tl.static_range(1, len(found)):
+        wild += _are_wild(found[i], EXPONENT)
+    wild = wild > 0
+    if lse_ptr is not None:
+        keeps = lse != 0.0 if WEIGHTED else lse != float("-inf")
+        # A number less itself is 0 unless it is not finite.
+        wild = wild | (keeps & (lse - lse != 0.0))
+        if grad_lse_ptr is not None:
+            change = tl.load(grad_lse_ptr + row, mask=rows < length, other=0.0)
+            wild = wild | (change - change != 0.0)
+            at = finite_grad_lse_ptr + row
+            tl.store(at, tl.where(wild, 0.0, change), mask=rows < length)
+        spoiled = float("nan") if WEIGHTED else SPOILED
+        lse = tl.where(wild & keeps, spoiled, lse)
+        tl.store(finite_lse_ptr + row, lse, mask=rows < length)
+    for i in tl.static_range(len(found)):
+        at, inside = _rows_at(copies[i], batch, head, rows, of_copies[i], SIZES[i], PADS[i])
+        row_or_wild = tl.where(wild[:, None], WILD[i], found[i])
+        tl.store(at, row_or_wild.to(found[i].dtype), mask=exists & inside)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, Final
+from typing import Final
 
 import torch
 import triton
@@ -56,13 +56,9 @@ def with_finite_gradients(call: Call, saved: Saved, change: Change) -> tuple[Cal
     normalised = call.weight.normalised
     lse = (lse if normalised else torch.ones_like(lse)).contiguous()
     of_lse = None if of_lse is None else of_lse.float().contiguous()
-    found = empty_result(query), *(empty_result(query, out.shape[-1]) for _ in range(2))
     rows = torch.empty_like(lse), None if of_lse is None else torch.empty_like(of_lse)
-    _launch(
-        kernels.finite_queries, query, out.shape[-1],
-        [*map(_bits, (query, gradient, out)), lse, of_lse, *map(_bits, found), *rows],
-        [query, gradient, out, *found[:2]], {"WEIGHTED": call.weight.formula is not None},
-    )  # fmt: skip
+    weighted = call.weight.formula is not None
+    found = _finite((query, gradient, out), (0, 0, 0), (lse, of_lse, *rows), weighted)
     if not normalised:
         call = call._replace(weight=replace(call.weight, normalised=True))
         found[2].zero_()  # of which the divisor's gradient is made
@@ -96,38 +92,38 @@ def carries_nan(bias: Node) -> bool:
 def _of_finite_keys(call: Call, wild_key: int) -> Call:
     """The call with copies of keys and values that hold `wild_key` and 0 where one of them is not
     finite."""
-    key, value = call.key, call.value
-    found = empty_result(key), empty_result(key, value.shape[-1])
-    tensors = [key, value, *found]
-    _launch(
-        kernels.finite_keys, key, value.shape[-1],
-        [*map(_bits, tensors)], tensors, {"WILD_KEY": wild_key},
-    )  # fmt: skip
-    return call._replace(key=found[0], value=found[1])
+    key, value = _finite((call.key, call.value), (wild_key, 0))
+    return call._replace(key=key, value=value)
 
 
-def _launch(
-    kernel: Any,
-    like: torch.Tensor,
-    value_dim: int,
-    tensors: list[torch.Tensor | None],
-    strided: list[torch.Tensor],
-    constants: dict[str, Any],
-) -> None:
-    """Launch a kernel on rows like these."""
-    batch, heads, length, dim = like.shape
-    pads = [triton.next_power_of_2(max(size, 1)) for size in (dim, value_dim)]
+def _finite(
+    tensors: tuple[torch.Tensor, ...],
+    wild: tuple[int, ...],
+    sums: tuple[torch.Tensor | None, ...] = (None,) * 4,
+    weighted: bool = False,
+) -> list[torch.Tensor]:
+    """Copies that hold `wild` where a row of one of the tensors is not finite.
+
+    Args:
+        sums: of queries, lse and its gradient, and tensors for copies of them.
+    """
+    like = tensors[0]
+    batch, heads, length, _ = like.shape
+    sizes = tuple([tensor.shape[-1] for tensor in tensors])
+    pads = tuple([triton.next_power_of_2(max(size, 1)) for size in sizes])
     rows = max(_AT_ONCE // max(pads), 1)
     programs = batch * heads * triton.cdiv(length, rows)
-    if not programs:
-        return
-    strides = [stride for tensor in strided for stride in tensor.stride()]
-    with torch.cuda.device_of(like):
-        kernel[(programs,)](
-            *tensors, length, heads, *strides,
-            HEAD_DIM=dim, VALUE_DIM=value_dim, HEAD_PAD=pads[0], VALUE_PAD=pads[1], ROWS=rows,
-            EXPONENT=_WILD[like.dtype][0], **constants,
-        )  # fmt: skip
+    copies = [empty_result(like, size) for size in sizes]
+    if programs:
+        bits, strides = zip(*[(_bits(t), t.stride()) for t in (*tensors, *copies)], strict=True)
+        count = len(tensors)
+        with torch.cuda.device_of(like):
+            kernels.finite_rows[(programs,)](
+                bits[:count], bits[count:], strides[:count], strides[count:], *sums, length, heads,
+                SIZES=sizes, PADS=pads, ROWS=rows, EXPONENT=_WILD[like.dtype][0], WILD=wild,
+                WEIGHTED=weighted,
+            )  # fmt: skip
+    return copies
 
 
 def _bits(tensor: torch.Tensor) -> torch.Tensor:
