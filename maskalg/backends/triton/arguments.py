@@ -11,7 +11,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple, cast
 
 import torch
 
@@ -84,6 +84,13 @@ def hooked(
     tables = tables_of(hooks, call) if tables is None else tables
     scalars = scalars_of(hooks, call.form, call.extents)
     return Hooked(scalars, padded(tables + behind, call.query.device))
+
+
+def inputs_of(call: Call) -> dict[str, Any]:
+    """The inputs that any forward kernel may be passed, by name."""
+    pages = None if call.pages is None else call.pages.tensors
+    inputs = {"q": call.query, "k": call.key, "v": call.value}
+    return inputs | {"descales": call.descales, "pages": pages}
 
 
 def numbers_of(call: Call) -> dict[str, float]:

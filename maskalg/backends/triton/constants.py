@@ -13,6 +13,7 @@ from ...codegen.arguments import MOST_PASSED
 from ...codegen.hooks import Hooks
 from ...codegen.store import load
 from ...engine.float8 import FLOAT8
+from ...schedule.tiling import Of
 from ...tiles.shapes import HopperBackwardTile, Tile
 from ...values.weights import Weight
 from .. import messages
@@ -33,15 +34,20 @@ def has_dependent_launches(arch: str) -> bool:
     return arch in ("sm_90", "sm_100", "sm_103", "sm_120")
 
 
-def hook_constants(hooks: Hooks) -> dict[str, Any]:
-    """The rendered hooks as the kernel's constants."""
+def hook_constants(hooks: Hooks, of: Of = "queries") -> dict[str, Any]:
+    """The rendered hooks as the constants of a kernel that holds a tile of queries, or of keys."""
     module = load(hooks.source, hooks.digest)
+
+    def hook(name: str) -> Any:
+        return getattr(module, name if of == "queries" else f"{name}_of_keys")
+
     return {
-        "HOLD": module.hold,
-        "MASKED": module.masked,
-        "BIASED": module.biased if hooks.biased else None,
-        "NEXT_RUN": module.next_run,
-        "LOOKED_UP": hooks.looks_up("queries"),
+        "HOLD": hook("hold"),
+        "MASKED": hook("masked"),
+        "BIASED": hook("biased") if hooks.biased else None,
+        "SLOPE": hook("slope") if hooks.sloped else None,
+        "NEXT_RUN": hook("next_run"),
+        "LOOKED_UP": hooks.looks_up(of),
         **count_constants(hooks),
     }
 

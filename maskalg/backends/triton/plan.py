@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from types import ModuleType
 from typing import Any, Final, Literal, NamedTuple
 
 import torch
@@ -30,7 +29,7 @@ from ...tiles.tuned.choices import NOTHING_TUNED, Choices, Key
 from .. import messages
 from ..call import Call
 from .arguments import bits_of_pairs, style_of_gradients, tables_are_worth
-from .constants import count_constants, has_tma, hook_constants, power_of_two, shape_constants
+from .constants import has_tma, hook_constants, power_of_two, shape_constants
 from .kept import bits_are_worth
 from .trust import has_gluon
 from .tuned import machine_of, preferred
@@ -294,7 +293,6 @@ def backward_plan(
     pattern = pattern_of(structure, gradients=True)
     if counted and not hooks.biased and not weighted and _was_measured(counted, size):
         pattern = as_counted(pattern, counted, gradients=True)
-    module = load(hooks.source, hooks.digest)
     short = elements_are_short(structure, style)
     # Two wide dimensions that differ otherwise than those of size 192 were not measured.
     special = short and (size < 256 or shape["HEAD_ROW"] == shape["VALUE_ROW"])
@@ -315,7 +313,7 @@ def backward_plan(
     hopper_queries, query_tiles = chosen("queries")
     hopper_keys, key_tiles = chosen("keys")
     one_pass_from = one_pass_for(*at, additive=hooks.additive, weighted=weighted)
-    of_keys = _constants(hooks, module, "_of_keys")
+    of_keys = hook_constants(hooks, "keys")
     # Of rows that are looked up, those of tensors that say how long they are were measured.
     both_ways = (structure, transposed(structure))
     looked_up = any(rung_of(each).in_kernel != "spans" for each in both_ways)
@@ -325,9 +323,10 @@ def backward_plan(
         pattern=pattern,
         hooks=hooks,
         shape=shape,
-        of_queries=_constants(hooks, module, ""),
+        of_queries=hook_constants(hooks),
         of_keys=of_keys,
-        in_one_pass=of_keys | {"NEXT_RUN": module.next_run_either_way_of_keys},
+        in_one_pass=of_keys
+        | {"NEXT_RUN": load(hooks.source, hooks.digest).next_run_either_way_of_keys},
         query_tiles=query_tiles,
         key_tiles=key_tiles,
         hopper_queries=hopper_queries,
@@ -335,20 +334,3 @@ def backward_plan(
         one_pass_from=one_pass_from if served and short else None,
         entry_tiles=backward_tiles_for(arch, head_pad, element_bytes, pattern, of="entries"),
     )
-
-
-def _constants(hooks: Hooks, module: ModuleType, suffix: str) -> dict[str, Any]:
-    """The hooks whose names end so, as the constants of a kernel."""
-
-    def hook(name: str) -> Any:
-        return getattr(module, name + suffix)
-
-    return {
-        "HOLD": hook("hold"),
-        "MASKED": hook("masked"),
-        "BIASED": hook("biased") if hooks.biased else None,
-        "SLOPE": hook("slope") if hooks.sloped else None,
-        "NEXT_RUN": hook("next_run"),
-        "LOOKED_UP": hooks.looks_up("keys" if suffix else "queries"),
-        **count_constants(hooks),
-    }

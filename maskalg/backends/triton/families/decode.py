@@ -12,7 +12,7 @@ from ....tiles.decode import decode_programs_for, decode_tiles_for
 from ....tiles.shapes import Tile, in_turn
 from ....values.weights import Weight
 from ...call import Call
-from ..arguments import Hooked, describable, numbers_of, sinks_of
+from ..arguments import Hooked, describable, inputs_of, numbers_of, sinks_of
 from ..constants import architecture, has_dependent_launches, tile_constants, weight_constants
 from ..launching.fitting import that_fits, tried_for
 from ..launching.launch import Launch
@@ -119,13 +119,7 @@ def _parts(call: Call, plan: Plan, tile: Tile, how: Shared, reads: Hooked) -> La
         DECODE,
         (plan, call.page_size, device),
         call,
-        {
-            "q": call.query,
-            "k": call.key,
-            "v": call.value,
-            "descales": call.descales,
-            "pages": None if call.pages is None else call.pages.tensors,
-        },
+        inputs_of(call),
         partial(_sizes_of_parts, how, tile, plan.constants["VALUE_PAD"]),
         lambda: decode_constants(plan, call.weight, tile, architecture(device), call.page_size),
         reads,

@@ -20,7 +20,7 @@ from ....engine.evaluate import Environment, evaluate
 from ....tiles.shapes import Tile, in_turn
 from ...call import Call
 from ..arguments import describable, hooked, numbers_of
-from ..constants import count_constants, tile_constants
+from ..constants import hook_constants, tile_constants
 from ..launching.fitting import that_fits
 from ..launching.launch import Launch
 from ..launching.spec import KEYS_AND_VALUES, KernelSpec, Sizes
@@ -127,12 +127,7 @@ def _unit(largest: torch.Tensor, count: int) -> torch.Tensor:
 def entry_constants(entry: Entry) -> dict[str, Any]:
     """The constants of the kernel that follow from a reading."""
     module = load(entry.hooks.source, entry.hooks.digest)
-    return {
-        "HOLD": module.hold,
-        "MASKED": module.masked,
-        "BIASED": module.biased if entry.hooks.biased else None,
-        "NEXT_RUN": module.next_run,
-        **count_constants(entry.hooks),
+    return hook_constants(entry.hooks) | {
         "ENTRY": None if entry.constant else module.entry,
         "PLACE": module.place if entry.mode == "pairs" else None,
     }

@@ -16,7 +16,7 @@ from ....engine.float8 import FLOAT8
 from ....tiles.shapes import HopperTile, Tile, in_turn
 from ....values.weights import Weight
 from ...call import Call
-from ..arguments import describable, hooked, numbers_of, sinks_of
+from ..arguments import describable, hooked, inputs_of, numbers_of, sinks_of
 from ..constants import hooks_ahead, power_of_two, rows_as_pads, tile_constants, weight_constants
 from ..documents import rows_of_tiles, with_rows
 from ..launching.fitting import that_fits, tried_for
@@ -125,18 +125,8 @@ def launch_forward(
             return of_few
     left = 0 if ragged is None else ragged.few
     tma = described(plan, call)
-    given = {
-        "q": call.query,
-        "k": call.key,
-        "v": call.value,
-        "o": out,
-        "lse": lse,
-        "sink": sinks_of(call),
-        "counter": None,
-        "packed": out if call.packed else None,
-        "descales": call.descales,
-        "pages": None if call.pages is None else call.pages.tensors,
-    }
+    results = {"o": out, "lse": lse, "sink": sinks_of(call)}
+    given = inputs_of(call) | results | {"counter": None, "packed": out if call.packed else None}
 
     def with_tile(tile: Tile | HopperTile, made: Mapping[str, Any] = _NOTHING_MADE) -> Launch:
         return Launch(

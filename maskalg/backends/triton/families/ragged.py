@@ -11,7 +11,7 @@ from ....tiles.decode import decode_programs_for, decode_tiles_for
 from ....tiles.shapes import Tile, in_turn
 from ....values.weights import Weight
 from ...call import Call
-from ..arguments import Hooked, numbers_of, sinks_of
+from ..arguments import Hooked, inputs_of, numbers_of, sinks_of
 from ..constants import architecture, has_dependent_launches
 from ..launching.fitting import that_fits, tried_for
 from ..launching.launch import Launch
@@ -142,18 +142,11 @@ def _launch(
 ) -> Launch:
     """A launch of one of the three kernels, with what the ones before it made among `given`."""
     device = call.query.device
-    own = {
-        "q": call.query,
-        "k": call.key,
-        "v": call.value,
-        "descales": call.descales,
-        "pages": None if call.pages is None else call.pages.tensors,
-    }
     return Launch(
         spec,
         (plan, call.page_size, call.weight.normalised, device),
         call,
-        {**own, **given},
+        inputs_of(call) | given,
         partial(_sizes, spec, how, tile, plan.constants["VALUE_PAD"]),
         lambda: ragged_constants(
             spec, plan, call.weight, tile, architecture(device), call.page_size
