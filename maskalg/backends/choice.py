@@ -9,8 +9,7 @@ from typing import Final, Protocol, cast
 
 import torch
 
-from ..errors import BackendError
-from . import messages
+from ..errors import BackendError, MaskValueError
 from .call import Call, Result
 from .traits import Explained, Traits
 
@@ -59,7 +58,9 @@ def backend_name(device: str, name: str | None) -> str:
     """The backend that was asked for, or the one of a type of device."""
     if name is not None:
         if name not in BACKENDS:
-            raise messages.unknown_backend(name, list(BACKENDS))
+            raise MaskValueError(
+                f"backend={name!r} is not known; choose one of {', '.join(BACKENDS)}."
+            )
         return name
     chosen = _BY_DEVICE.get(device)
     if chosen is None:

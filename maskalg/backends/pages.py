@@ -11,8 +11,7 @@ from ..engine import messages
 from ..engine.extents import Extents
 from ..engine.float8 import FLOAT8, INT8
 from ..engine.pages import Pages
-from ..errors import MaskValueError
-from . import messages as backend_messages
+from ..errors import BackendError, MaskValueError
 from .call import Call, Result
 from .choice import TRAITS, backend_of
 from .float8 import attend_float8, dequantised
@@ -25,7 +24,10 @@ def attend_pages(call: Call, backend: str) -> Result:
     if call.differentiable():
         raise messages.pages_gradient()
     if call.nan_safe:
-        raise backend_messages.no_nan_safe_pages()
+        raise BackendError(
+            "nan_safe=True copies keys and values, which pages are there to avoid. Leave it out: "
+            "keys in pages that no query keeps change nothing, whatever they hold."
+        )
     if TRAITS[backend].pages:
         return _served(call, backend)
     pages = cast(Pages, call.pages)

@@ -26,7 +26,6 @@ from ..engine.keys import structure_of
 from ..engine.normal_form import Bound, Structure, Value
 from ..engine.pages import Pages
 from ..values.weights import linear, softmax
-from . import messages
 from .inputs import check_tables, extents_of
 
 Tensors = Sequence[torch.Tensor]
@@ -278,7 +277,11 @@ def _check_counts(structure: Structure, found: tuple[int, int, int]) -> None:
     integers = sum(slot.kind == "int" for slot in structure.scalars)
     wanted = (len(structure.tables), integers, len(structure.scalars) - integers)
     if found != wanted:
-        raise messages.operands_differ(structure.key, wanted, found)
+        raise errors.MaskValueError(
+            f"the structure {structure.key!r} takes {wanted[0]} tensors, {wanted[1]} integers and "
+            f"{wanted[2]} real numbers, got {found[0]}, {found[1]} and {found[2]}. The operators "
+            "of maskalg are called by ma.attention, which passes them."
+        )
 
 
 def call_of(

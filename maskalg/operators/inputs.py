@@ -40,18 +40,31 @@ def extents_of(
     elif isinstance(pages, Pages):
         extents = pages.extents(query, key, value)
     else:
-        raise messages.no_pages(pages)
+        raise errors.MaskTypeError(
+            f"attention: pages must be ma.Pages(table, lengths), got {type(pages).__name__}."
+        )
     if shape[3] == 0:
-        raise messages.no_head_dim(shape)
+        raise errors.MaskValueError(
+            f"attention: the head dimension of query and key is 0, got query {list(shape)}. Write "
+            "at least one entry along the last dimension."
+        )
     dtype, device = query.dtype, query.device
     if dtype not in _DTYPES:
-        raise messages.unsupported_dtype(dtype)
+        raise errors.MaskTypeError(
+            "attention: float16, bfloat16, float32, float8_e4m3fn (and float64 off the GPU "
+            f"kernels) are served, got {dtype}. Convert query, key and value to one of them: "
+            "query.float()."
+        )
     if not dtype == key.dtype == value.dtype and not (
         pages is not None and key.dtype == value.dtype == INT8 and dtype != FLOAT8
     ):
         raise messages.dtypes_differ(dtype, key.dtype, value.dtype)
     if not device == key.device == value.device:
-        raise messages.devices_differ(device, key.device, value.device)
+        raise errors.MaskTypeError(
+            "attention: query, key and value must share one device, got "
+            f"{', '.join(map(str, (device, key.device, value.device)))}. Write "
+            "key.to(query.device), value.to(query.device)."
+        )
     return extents
 
 
@@ -60,9 +73,16 @@ def check_tensor(name: str, tensor: object) -> None:
     if not isinstance(tensor, torch.Tensor):
         raise errors.not_a_tensor(name, tensor)
     if tensor.is_nested:
-        raise messages.nested_tensor(name)
+        raise errors.MaskTypeError(
+            f"attention: {name} is a nested tensor, which is not built. Pack the sequences into "
+            "one of shape [1, heads, total, head_dim] and add document.from_lengths(lengths) to "
+            "the mask."
+        )
     if tensor.layout != torch.strided:
-        raise messages.sparse_tensor(name, tensor.layout)
+        raise errors.MaskTypeError(
+            f"attention: {name} is a tensor of layout {tensor.layout}. Write {name}.to_dense(): "
+            "what is skipped follows from the mask, not from zeros of the inputs."
+        )
     if type(tensor) is not torch.Tensor and hasattr(tensor, "device_mesh"):
         raise messages.distributed_tensor(name)
 
@@ -85,10 +105,15 @@ def checked_scale(scale: object) -> float | None:
         if scale.requires_grad or scale.numel() != 1 or not on_cpu or scale.is_complex():
             raise messages.scale_tensor(tuple(scale.shape), scale.device, scale.requires_grad)
     elif isinstance(scale, bool) or not isinstance(scale, (*INTEGERS, Real)):
-        raise messages.scale_type(scale)
+        raise errors.MaskTypeError(
+            f"attention: scale must be a number, got {scale!r} of type {type(scale).__name__}. "
+            "Write a float such as 0.125, or leave scale out for 1 / sqrt(head_dim)."
+        )
     found = float(cast(float, scale))
     if not torch.compiler.is_compiling() and not isfinite(found):
-        raise messages.scale_not_finite(found)
+        raise errors.MaskValueError(
+            f"attention: scale must be finite, got {found}. Leave it out for 1 / sqrt(head_dim)."
+        )
     return found
 
 
@@ -106,7 +131,10 @@ def check_tables(
         return
     unknown = pages and pages.cu_seqlens_q is not None and pages.most_queries is None
     if unknown and _misfit(form, replace(extents, q_len=1)) is None:
-        raise messages.most_queries_unknown(problem, extents.q_len)
+        raise errors.MaskValueError(
+            f"{problem} One request may have all {extents.q_len} packed queries, as far as is "
+            "known: write Pages(…, most_queries=n) where none has more than n."
+        )
     raise problem
 
 
@@ -143,7 +171,10 @@ def check_weight(weight: object, query: torch.Tensor, return_lse: bool) -> None:
     if not isinstance(weight, Weight):
         raise errors.unsupported_weight(weight)
     if return_lse and weight.formula is not None:
-        raise messages.no_lse_of(weight.name)
+        raise errors.MaskValueError(
+            f"return_lse=True: weight={weight.name} has no logarithm of a sum of exponentials. "
+            "Leave return_lse out, or use softmax weights."
+        )
     sink = weight.sink
     if isinstance(sink, torch.Tensor):
         if sink.shape[0] != query.shape[1]:

@@ -121,5 +121,9 @@ def _taken(call: str, function: Callable[..., Any]) -> Node:
     if call == "mask":
         return nodes.opaque(Opaque(function), "bool", *indices)
     if requires_gradient(function):
-        raise messages.opaque_gradient(name_of(function))
+        raise errors.MaskValueError(
+            f"ma.score({name_of(function)}, opaque=True): a tensor that {name_of(function)} "
+            "captures requires a gradient, which opaque=True would not give it. Write it as a "
+            "formula, without opaque=True, or capture tensor.detach()."
+        )
     return nodes.opaque(Opaque(function), "real", SCORE, *indices)

@@ -46,21 +46,6 @@ def other_arity(call: str, name: str, signature: object) -> MaskTypeError:
     )
 
 
-def traced_array(reason: object) -> MaskTypeError:
-    return MaskTypeError(
-        f"a NumPy array meets an index of the function ({reason}). Capture a tensor: write "
-        "torch.from_numpy(a)[q_idx] for `a[q_idx]`."
-    )
-
-
-def opaque_gradient(name: str) -> MaskValueError:
-    return MaskValueError(
-        f"ma.score({name}, opaque=True): a tensor that {name} captures requires a gradient, which "
-        "opaque=True would not give it. Write it as a formula, without opaque=True, or capture "
-        "tensor.detach()."
-    )
-
-
 def traced_control_flow(name: str, what: str) -> MaskTypeError:
     return MaskTypeError(
         f"the function uses a value that depends on {name} in {what}, which a formula cannot "

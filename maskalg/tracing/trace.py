@@ -79,7 +79,10 @@ def _failed(function: Callable[..., Any], reason: Exception, scored: bool) -> er
     if misfit is not None:
         return misfit
     if "__array_" in str(reason):
-        return messages.traced_array(reason)
+        return errors.MaskTypeError(
+            f"a NumPy array meets an index of the function ({reason}). Capture a tensor: write "
+            "torch.from_numpy(a)[q_idx] for `a[q_idx]`."
+        )
     frames = [frame for frame, _ in walk_tb(reason.__traceback__)]
     owners = [f.f_locals.get("cls") for f in frames if f.f_code.co_name == "apply"]
     # Since torch 2.15 `apply` is no frame of Python: its class is named where it is called.

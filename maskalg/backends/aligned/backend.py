@@ -13,8 +13,8 @@ from dataclasses import replace
 import torch
 
 from ...codegen.spans import packed_ids
+from ...errors import BackendError
 from ...formula.printing import formula_text
-from .. import messages
 from ..call import Call, Result
 from ..choice import Backend, backend_of
 from ..traits import Explained
@@ -59,7 +59,12 @@ def _served(call: Call, *, tables: bool = False) -> tuple[Backend, Call]:
     """
     mask = call.form.structure.mask
     if packed_ids(mask) is None:
-        raise messages.no_documents_to_align(formula_text(mask))
+        raise BackendError(
+            "backend='aligned' begins tiles where documents begin, and the mask "
+            f"{formula_text(mask)} is not joined by & to documents that are known to be "
+            "contiguous, the same in all batch entries. Write `document.from_lengths(lengths) & "
+            "…`, with lengths [documents], or leave backend out."
+        )
     if call.query.device.type == "cpu" and not _interpreted():
         _check_compiled(call, tables)
         return backend_of("cpu"), call
@@ -74,7 +79,12 @@ def _check_compiled(call: Call, tables: bool) -> None:
         return
     kernel = kernel_for(call, tables=tables)
     if kernel is None or not kernel.bounds:
-        raise messages.not_aligned_on_a_cpu(call.query.dtype)
+        raise BackendError(
+            "backend='aligned' needs the compiled kernel of a CPU with bounds of its own, which "
+            "serves float32, bfloat16 and float16, softmax weights, masks with closed forms, and "
+            "biases whose tensors want no gradient, where there is a C++ compiler. It does not "
+            f"serve this call of {call.query.dtype}: leave backend out."
+        )
 
 
 def _interpreted() -> bool:

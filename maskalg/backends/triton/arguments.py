@@ -34,13 +34,13 @@ from ...codegen.hooks import Hooks, Style
 from ...engine.evaluate import Environment, evaluate
 from ...engine.extents import Extents
 from ...engine.normal_form import Bound, Value
+from ...errors import BackendError
 from ...formula.nodes import Node
 from ...schedule.intervals.steps import StepTables, tables_of_slots
 from ...schedule.memory import MEMORY, constant, stream_of
 from ...schedule.rung import Layout, layout_of, marked_runs
 from ...schedule.tile_runs import marks_of
 from ...schedule.tiling import Tiling
-from .. import messages
 from ..call import Call
 from .kept import KeptBits, bits_layout
 
@@ -295,7 +295,11 @@ def _table(
     if tensor.is_contiguous():
         return tensor
     if tensor.numel() * tensor.element_size() > _CONTIGUOUS_COPY_LIMIT:
-        raise messages.not_contiguous(tuple(tensor.shape), tuple(tensor.stride()))
+        raise BackendError(
+            f"a table of shape {list(tensor.shape)} and stride {list(tensor.stride())} is not "
+            "contiguous, and too large to be copied at every call. Build the expression from "
+            "`tensor.contiguous()`."
+        )
     return tensor.contiguous()
 
 

@@ -13,7 +13,6 @@ from ... import errors
 from ...codegen.arguments import BitsTable, DistanceTable, MarksArgument
 from ...engine.float8 import FLOAT8
 from ...tiles.shapes import HopperBackwardTile, HopperTile, Tile, in_turn
-from .. import messages
 from ..call import Call, Result, positively_scaled
 from ..results import empty_result
 from ..traits import Bounds, Explained
@@ -316,7 +315,10 @@ def compute(call: Call, lse_wanted: bool) -> Result:
         return out.zero_(), None if lse is None else lse.fill_(nothing)
     query = call.query
     if query.dtype == torch.bfloat16 and architecture(query.device) == "interpreter":
-        raise messages.interpreted_bfloat16()
+        raise errors.BackendError(
+            "Triton's interpreter (TRITON_INTERPRET=1) computes bfloat16 wrongly. Pass float32 or "
+            "float16 inputs, or unset the variable."
+        )
     asked = call
     if query.dtype != FLOAT8:  # with which other scales are refused
         call, _ = positively_scaled(call)

@@ -13,10 +13,10 @@ from ...codegen.arguments import MOST_PASSED
 from ...codegen.hooks import Hooks
 from ...codegen.store import load
 from ...engine.float8 import FLOAT8
+from ...errors import BackendError
 from ...schedule.tiling import Of
 from ...tiles.shapes import HopperBackwardTile, Tile
 from ...values.weights import Weight
-from .. import messages
 
 _HEADS_TOGETHER: Final = 8
 
@@ -155,7 +155,11 @@ def architecture(device: torch.device) -> str:
     """ "sm_90", "gfx942" and the like; "interpreter" for the CPU under TRITON_INTERPRET=1."""
     if device.type == "cpu":
         if not triton.knobs.runtime.interpret:
-            raise messages.no_gpu()
+            raise BackendError(
+                "backend='triton' needs tensors on a GPU, got CPU tensors. Leave backend out, or "
+                "ask for backend='cpu'. (TRITON_INTERPRET=1 runs the kernel in Triton's "
+                "interpreter, for tests.)"
+            )
         return "interpreter"
     if torch.version.hip is not None:
         return torch.cuda.get_device_properties(device).gcnArchName.split(":")[0]

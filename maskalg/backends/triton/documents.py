@@ -13,10 +13,10 @@ import torch
 from ...codegen.hooks import Hooks
 from ...codegen.spans import packed_ids
 from ...engine.normal_form import Bound
+from ...errors import BackendError
 from ...formula.derived import documents_in
 from ...schedule.intervals.steps import StepTables, tables_of_slots
 from ...schedule.memory import MEMORY, captured
-from .. import messages
 from ..call import Call
 from ..results import empty_result
 from .arguments import Hooked, hooked
@@ -75,7 +75,11 @@ def _most_documents(form: Bound, length: int) -> int:
         return min(made.number + 1, length)
     starts = _tables(form).named("start")
     if captured(starts.device):
-        raise messages.documents_not_counted()
+        raise BackendError(
+            "backend='aligned' counts the documents of ids that it did not make, or that were "
+            "written to, and a CUDA graph is being captured, which cannot wait for that. Write "
+            "`document.from_lengths(lengths)` or `document.from_cu_seqlens(cu_seqlens, total=…)`."
+        )
 
     def counted() -> int:
         places = torch.arange(length, dtype=torch.int32, device=starts.device)

@@ -13,9 +13,9 @@ import torch
 import triton
 from maskalg_kernels import finite as kernels
 
+from ...errors import BackendError
 from ...formula.nodes import Node
 from ..call import Call
-from ..messages import bias_hides_nan
 from ..results import empty_result
 
 _AT_ONCE: Final = 4096  # numbers of a tensor that a program holds
@@ -40,7 +40,11 @@ def with_finite_values(call: Call) -> Call:
     it are NaN.
     """
     if not carries_nan(call.form.structure.bias):
-        raise bias_hides_nan()
+        raise BackendError(
+            "nan_safe=True marks scores by NaN, and this score may turn NaN into a number: it "
+            "compares the score, rounds it, or does not depend on it. Leave nan_safe out, and "
+            "clean keys and values by torch.nan_to_num."
+        )
     return _of_finite_keys(call, _WILD[call.key.dtype][1])
 
 

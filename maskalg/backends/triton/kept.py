@@ -21,7 +21,6 @@ from ...engine.recent import Recent
 from ...schedule.memory import Memory, captured, stream_of
 from ...schedule.tile_runs import EMPTY, FULL, PARTIAL
 from ...schedule.tiling import Of
-from .. import messages
 from .constants import count_constants
 from .launching.compiler import CompilerError, naming_the_compiler
 
@@ -123,7 +122,12 @@ class KeptBits:
                 _SERVES[at] = True
             except (CompilerError, triton.runtime.errors.OutOfResources) as problem:
                 why = next(iter(str(problem).strip().splitlines()), "")[:200]
-                warnings.warn(messages.bits_not_compiled(why), stacklevel=2)
+                warnings.warn(
+                    f"Triton could not compile the kernel that makes bits of a mask's pairs ({why})"
+                    "; what it printed is of no concern. The mask is computed at each element, "
+                    "which may be slower.",
+                    stacklevel=2,
+                )
                 _SERVES[at] = False
         return _SERVES.get(at, True)
 

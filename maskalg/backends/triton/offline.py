@@ -22,7 +22,6 @@ from ...formula.expression import Expression
 from ...tiles.decode import SIDES, decode_tiles_for
 from ...tiles.shapes import HopperBackwardTile, HopperTile, Tile, in_turn
 from ...values.weights import softmax
-from .. import messages
 from .arguments import tables_missing
 from .constants import (
     has_tma,
@@ -123,7 +122,9 @@ def kernels_offline(
     of 0" and so on, of each reading of a bias's table.
     """
     if target not in _SHARED:
-        raise messages.unknown_target(target, list(TARGETS))
+        raise errors.BackendError(
+            f"target {target!r} is not served. The targets: {', '.join(TARGETS)}."
+        )
     if triton.knobs.runtime.interpret:
         raise errors.interpreter_compiles_nothing()
     request = _Request(bound(expression), target, head_dim, dtype)
@@ -149,7 +150,10 @@ def _told(target: str, compiler: Callable[[], Report]) -> Report:
         raise
     except Exception as problem:
         # Triton's compiler raises errors of many kinds, and some that are not its own.
-        raise messages.compiler_failed(target, problem) from problem
+        first = (str(problem).splitlines() or [""])[0]
+        raise errors.BackendError(
+            f"compiling for {target} failed: {type(problem).__name__}: {first}"
+        ) from problem
 
 
 def table_dtypes(hooks: Hooks, form: Bound) -> list[torch.dtype]:

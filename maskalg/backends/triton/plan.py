@@ -26,7 +26,6 @@ from ...tiles.pattern import LONG_DOCUMENT, LONG_PATH, SHORT_ROW, Counted, tiles
 from ...tiles.patterns import PATTERNS, as_counted, as_long, as_short, pattern_of
 from ...tiles.shapes import HopperBackwardTile, HopperTile, Least, Tile, size_of
 from ...tiles.tuned.choices import NOTHING_TUNED, Choices, Key
-from .. import messages
 from ..call import Call
 from .arguments import bits_of_pairs, style_of_gradients, tables_are_worth
 from .constants import has_tma, hook_constants, power_of_two, shape_constants
@@ -161,9 +160,15 @@ def structure_plan(
         if not _SMALLEST_DIM <= dim <= 256:
             raise errors.head_dim_unsupported(dim)
     if dtype not in (torch.float16, torch.bfloat16, torch.float32, FLOAT8):
-        raise messages.kernel_dtype(dtype)
+        raise errors.BackendError(
+            f"the fused kernel serves float16, bfloat16, float32 and float8_e4m3fn, got {dtype}. "
+            "backend='reference' serves float64."
+        )
     if dtype == FLOAT8 and arch in _WITHOUT_FLOAT8:
-        raise messages.float8_architecture(arch)
+        raise errors.BackendError(
+            f"the fused kernel reads float8 from sm_89 on, and this device is {arch}. Pass "
+            "bfloat16: `(q8.float() * descale[:, :, None, None]).bfloat16()`."
+        )
     short_integers = elements_are_short(structure, style)
     store.count(structure)
     hooks = hooks_of(structure, style)

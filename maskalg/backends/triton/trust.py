@@ -23,7 +23,6 @@ import triton
 
 from ...engine.cache import cache_dir, replace
 from ...tiles.tuned.store import file_name
-from .. import messages
 from .constants import architecture
 from .tuned import this_machine
 
@@ -60,7 +59,12 @@ def verdict() -> Verdict:
     found = known()
     if found is None:
         found = _compared()
-        warnings.warn(messages.unknown_triton(version(), *found), stacklevel=2)
+        chosen = "They are used" if found.serves else "The plain kernels are used, which are slower"
+        warnings.warn(
+            f"maskalg's Gluon kernels were not tested with Triton {version()}, so they were tried "
+            f"on this GPU: {found.why}. {chosen}; MASKALG_GLUON=0 or 1 decides otherwise.",
+            stacklevel=2,
+        )
     return found
 
 

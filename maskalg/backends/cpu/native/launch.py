@@ -26,7 +26,6 @@ from ....schedule.memory import MEMORY, of_numbers, state_of
 from ....schedule.rung import rung_of
 from ....schedule.tile_runs import TileRuns
 from ....schedule.tiling import Tiling
-from ... import messages
 from ...call import Call
 from ...results import empty_gradients, empty_result
 from .compile import CompileError, compiler, library
@@ -38,6 +37,11 @@ RUN_KEYS: Final = 16
 _MOST_BITS: Final = 62
 _NOTHING: Final = [0] * 5
 _ZEROS: Final = torch.zeros(1, dtype=torch.int64, device="cpu")
+_NO_MEMORY: Final = (
+    "the machine gave the kernel no memory for a tile of each thread and, in the backward "
+    "pass, for the runs of keys that each tile of queries sees. Use smaller heads, fewer "
+    "separate runs a row or torch.set_num_threads, or set MASKALG_NATIVE=0."
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,7 +167,14 @@ def _warn(problem: CompileError) -> None:
     """Tell of a compiler that fails; a machine without one is none of it."""
     cxx = compiler()
     if cxx is not None:
-        warnings.warn(messages.cxx_failed(cxx, str(problem)), UserWarning, stacklevel=2)
+        last = (str(problem).splitlines() or ["it says nothing"])[-1]
+        warnings.warn(
+            f"{cxx} could not compile an attention kernel for this CPU ({last}). torch's "
+            "operations serve, which are slower: set CXX to a compiler that works, or "
+            "MASKALG_NATIVE=0.",
+            UserWarning,
+            stacklevel=2,
+        )
 
 
 def forward(call: Call, kernel: Kernel, lse_wanted: bool) -> tuple[torch.Tensor, torch.Tensor]:
@@ -174,7 +185,7 @@ def forward(call: Call, kernel: Kernel, lse_wanted: bool) -> tuple[torch.Tensor,
     arguments, _held = _arguments(call, kernel, out, lse if lse_wanted else None)
     packed = (ctypes.c_int64 * len(arguments))(*arguments)
     if cast(ctypes.CDLL, _loop()).maskalg_forward(packed):
-        raise MemoryError(messages.no_memory())
+        raise MemoryError(_NO_MEMORY)
     return out, lse
 
 
@@ -196,7 +207,7 @@ def backward(
     arguments += [0 if of_lse is None else of_lse.data_ptr(), stats.data_ptr()]
     packed = (ctypes.c_int64 * len(arguments))(*arguments)
     if cast(ctypes.CDLL, _loop()).maskalg_backward(packed):
-        raise MemoryError(messages.no_memory())
+        raise MemoryError(_NO_MEMORY)
     return found
 
 

@@ -13,8 +13,8 @@ from typing import Final, TypeVar
 
 import triton
 
+from ....errors import BackendError
 from ....tiles.shapes import Tile
-from ... import messages
 from ...call import Call
 from .compiler import CompilerError
 from .launch import Launch
@@ -83,7 +83,11 @@ def that_fits(plan: Hashable, launches: Iterable[Launch]) -> Launch | None:
     if found is None:
         return None
     if (why := _FAILED.get((plan, found.tile))) is not None:
-        raise messages.no_tile_serves(why)
+        raise BackendError(
+            f"no kernel for this call compiles and fits this GPU: {why}. Write "
+            'backend="reference" for a dense computation, and please report '
+            "`maskalg.render(score)`, the shapes and `maskalg doctor`."
+        )
     for tile, count in serving.items():
         if tile != found.tile:
             _note(_SPILLING, (plan, tile), f"it spills {count} bytes a thread")
@@ -109,7 +113,11 @@ def _spilled(plan: Hashable, launch: Launch) -> int | None:
         found = launch.spilled()
     except CompilerError as problem:
         found, why = None, next(iter(str(problem).strip().splitlines()), "")[:200]
-        warnings.warn(messages.tile_not_compiled(str(launch.tile), why), stacklevel=2)
+        warnings.warn(
+            f"Triton could not compile a kernel with {launch.tile} ({why}); what it printed is of "
+            "no concern. The next tile serves, which may be slower: see maskalg.explain.",
+            stacklevel=2,
+        )
     if found is None:
         _note(_FAILED, (plan, launch.tile), why)
     return found
