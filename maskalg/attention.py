@@ -167,7 +167,10 @@ def attention(
         raise errors.not_a_tensor("query", query)
     device = query.device.type
     if device == "meta":
-        raise no_values()
+        raise errors.BackendError(
+            "attention: tensors on device 'meta' have shapes and no values to compute with. Make "
+            "query, key and value on 'cpu' or 'cuda', or use FakeTensorMode for shapes."
+        )
     chosen = backend_name(device, backend)
     if torch.is_autocast_enabled(device):
         query, key, value = as_autocast_wants(query, key, value)
@@ -250,11 +253,4 @@ def checked_call(
     return Call(
         *(query, key, value, form, extents, factor, return_lse, weight, descales, pages),
         nan_safe=nan_safe,
-    )
-
-
-def no_values() -> errors.BackendError:
-    return errors.BackendError(
-        "attention: tensors on device 'meta' have shapes and no values to compute with. Make "
-        "query, key and value on 'cpu' or 'cuda', or use FakeTensorMode for shapes."
     )

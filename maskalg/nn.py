@@ -158,7 +158,10 @@ def _joined(score: Expression, mask: Expression) -> Expression:
     if isinstance(mask, Bias):
         return score + mask
     if not isinstance(mask, (Mask, Score)):
-        raise _module_mask(mask)
+        raise errors.MaskTypeError(
+            "ma.nn.Attention: mask must be a mask such as document(ids), a bias, or `mask + bias`, "
+            f"got {type(mask).__name__}. {errors.entering(mask)}"
+        )
     return mask + score if isinstance(score, Bias) else score & mask
 
 
@@ -172,10 +175,3 @@ def _same(held: Held, before: Held) -> bool:
 def _held(tensors: tuple[torch.Tensor, ...]) -> Held:
     """Tensors and where they are: `.to()` moves a parameter without making a new one."""
     return tuple([(tensor, tensor.device) for tensor in tensors])
-
-
-def _module_mask(found: object) -> errors.MaskTypeError:
-    return errors.MaskTypeError(
-        "ma.nn.Attention: mask must be a mask such as document(ids), a bias, or `mask + bias`, got "
-        f"{type(found).__name__}. {errors.entering(found)}"
-    )

@@ -53,8 +53,11 @@ def _table(name: str, old: Table, value: object) -> Table:
         raise bound_type(name, value, "a tensor or its entries")
     new = old.with_tensor(tensor if tensor is value else tensor.to(old.tensor.device))
     if new.text != old.text:
-        rank = old.tensor.ndim
-        raise bound_tensor(name, (old.kind, rank), (tensor.dtype, tensor.ndim))
+        raise errors.MaskValueError(
+            f"bind({name}=…): expected a tensor of kind {old.kind} and rank {old.tensor.ndim}, as "
+            f"it was built with, got {tensor.dtype} and rank {tensor.ndim}. Another kind or rank "
+            "is another structure: build a new expression."
+        )
     check(f"bind({name}=…)", name, tensor, old.order)
     return new
 
@@ -384,16 +387,6 @@ def unknown_parameter(name: str, known: list[str]) -> errors.MaskTypeError:
     have = ", ".join(known) if known else "none"
     return errors.MaskTypeError(
         f"bind({name}=…): this expression has no parameter {name!r}; it has {have}."
-    )
-
-
-def bound_tensor(
-    name: str, wanted: tuple[str, int], found: tuple[object, int]
-) -> errors.MaskValueError:
-    return errors.MaskValueError(
-        f"bind({name}=…): expected a tensor of kind {wanted[0]} and rank {wanted[1]}, as it was "
-        f"built with, got {found[0]} and rank {found[1]}. Another kind or rank is another "
-        "structure: build a new expression."
     )
 
 

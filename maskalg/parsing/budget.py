@@ -62,7 +62,11 @@ class Budget(TorchFunctionMode):
             self._kept[storage.data_ptr()] = storage.nbytes()
         kept = sum(self._kept.values())
         if kept > self._most_bytes:
-            raise too_large(kept, self._most_bytes)
+            raise MaskValueError(
+                f"tensors of {kept / 2**30:.1f} GiB, and at most {self._most_bytes / 2**30:.0f} "
+                "GiB are made for a text. Save them to a file and write load('file.npy'), or write "
+                "the mask in code and name it as file.py:name."
+            )
 
 
 def _at_most(name: str, given: list[Any]) -> int:
@@ -112,11 +116,3 @@ def _tensors_of(found: object) -> list[torch.Tensor]:
     if isinstance(found, Expression):
         nodes = [found.mask_node, found.bias_node]
     return [p.tensor for node in nodes for p in node.params if isinstance(p, Table)]
-
-
-def too_large(kept: int, most: int) -> MaskValueError:
-    return MaskValueError(
-        f"tensors of {kept / 2**30:.1f} GiB, and at most {most / 2**30:.0f} GiB are made for a "
-        "text. Save them to a file and write load('file.npy'), or write the mask in code and name "
-        "it as file.py:name."
-    )

@@ -67,7 +67,9 @@ def _integer_or_tensor(
         raise errors.tensor_shape(call, name, list(tensor.shape), wanted)
     # Below 0 as below 1 nothing lies in a prefix; a window of 0 would be one of 1.
     if low > 0 and tensor.numel() and readable(tensor) and int(tensor.min()) < low:
-        raise entry_below(call, name, int(tensor.min()), low)
+        raise errors.MaskValueError(
+            f"{call}: entries of {name} must be >= {low}, got {int(tensor.min())}."
+        )
     table = Table(name, tensor, low)
     indices = [[], alone, [nodes.BATCH, nodes.HEAD]][tensor.ndim]
     return nodes.read(table, *indices), table
@@ -79,7 +81,10 @@ def positions(call: str, name: str, value: object, order: Order | None = None) -
     if tensor.ndim not in (1, 2):
         raise errors.tensor_shape(call, name, list(tensor.shape), "[length] or [batch, length]")
     if order not in (None, *get_args(Order)):
-        raise unknown_order(call, order)
+        raise errors.MaskValueError(
+            f"{call}: order must be 'contiguous' (equal entries lie next to each other), "
+            f"'ascending' or None, got {order!r}."
+        )
     check(call, name, tensor, order)
     return Table(name, tensor, order=order)
 
@@ -120,7 +125,10 @@ def entries_within(call: str, name: str, tensor: torch.Tensor, low: int, high: i
         return
     least, most = (int(entry) for entry in tensor.aminmax())
     if least < low or most >= high:
-        raise entries_outside(call, name, (least, most), (low, high - 1))
+        raise errors.MaskValueError(
+            f"{call}: entries of {name} must lie in {low} … {high - 1}, got entries from {least} "
+            f"to {most}."
+        )
 
 
 def marked(places: torch.Tensor, count: int) -> torch.Tensor:
@@ -143,23 +151,3 @@ def at(table: Table, position: Node) -> Node:
     """`table` at a position, per batch when the table is."""
     batch = [nodes.BATCH] if table.tensor.ndim == 2 else []
     return nodes.read(table, *batch, position)
-
-
-def unknown_order(call: str, found: object) -> errors.MaskValueError:
-    return errors.MaskValueError(
-        f"{call}: order must be 'contiguous' (equal entries lie next to each other), 'ascending' "
-        f"or None, got {found!r}."
-    )
-
-
-def entry_below(call: str, name: str, found: int, low: int) -> errors.MaskValueError:
-    return errors.MaskValueError(f"{call}: entries of {name} must be >= {low}, got {found}.")
-
-
-def entries_outside(
-    call: str, argument: str, found: tuple[int, int], wanted: tuple[int, int]
-) -> errors.MaskValueError:
-    return errors.MaskValueError(
-        f"{call}: entries of {argument} must lie in {wanted[0]} … {wanted[1]}, got entries from "
-        f"{found[0]} to {found[1]}."
-    )

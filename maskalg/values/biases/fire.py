@@ -53,7 +53,10 @@ def fire(parameters: FireParameters) -> Bias:
     """
     call = "fire"
     if not isinstance(parameters, FireParameters):
-        raise fire_parameters(parameters)
+        raise errors.MaskTypeError(
+            f"fire: parameters must be FireParameters, got {type(parameters).__name__}. Write "
+            "fire(ma.FireParameters(w1, b1, w2, b2, c, threshold))."
+        )
     shapes = {
         "w1": "[hidden]",
         "b1": "[hidden]",
@@ -88,13 +91,6 @@ def fire(parameters: FireParameters) -> Bias:
 
 def _grown(c: Node, distance: Node) -> Node:
     return nodes.call("log", nodes.add(nodes.mul(c, distance), nodes.const(1.0)))
-
-
-def fire_parameters(found: object) -> errors.MaskTypeError:
-    return errors.MaskTypeError(
-        f"fire: parameters must be FireParameters, got {type(found).__name__}. Write "
-        "fire(ma.FireParameters(w1, b1, w2, b2, c, threshold))."
-    )
 
 
 # The second definition, and the rows of the catalogue.

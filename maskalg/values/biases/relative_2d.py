@@ -40,7 +40,10 @@ def relative_2d(table: Entries, window: tuple[int, int]) -> Bias:
     table = real_table(call, "table", table, (2,), "[(2 H - 1) * (2 W - 1), heads]").tensor
     places = [2 * side - 1 for side in window]
     if table.shape[0] != places[0] * places[1]:
-        raise window_table(call, window, places[0] * places[1], table.shape[0])
+        raise errors.MaskValueError(
+            f"{call}: a window of {window} has {places[0] * places[1]} relative places, but table "
+            f"has {table.shape[0]} entries along dimension 0."
+        )
     # A view, so that places off the window are noticed instead of read in the next row.
     entries = Table("table", table.view(*places, table.shape[1]))
     height, width = (_side(entries, axis) for axis in (0, 1))
@@ -88,13 +91,6 @@ def decomposed(rel_h: Entries, rel_w: Entries) -> Bias:
         nodes.read(of_columns, BATCH, HEAD, Q, nodes.mod(K, width)),
     )
     return Bias(TRUE, nodes.add(SCORE, *added), called("decomposed", of_rows, of_columns))
-
-
-def window_table(call: str, window: object, wanted: int, found: int) -> errors.MaskValueError:
-    return errors.MaskValueError(
-        f"{call}: a window of {window} has {wanted} relative places, but table has {found} entries "
-        "along dimension 0."
-    )
 
 
 # The second definition, and the rows of the catalogue.

@@ -52,18 +52,14 @@ def _cap(cap: object) -> tuple[Node, Parameter | Label]:
         return nodes.read(table, *[HEAD][: table.tensor.ndim]), table
     cap = plain_number(cap)
     if isinstance(cap, bool) or not isinstance(cap, (int, float)):
-        raise not_a_positive_number(f"softcap({cap!r})", "cap", cap)
+        raise errors.MaskTypeError(
+            f"softcap({cap!r}): cap must be a positive number, a floating-point tensor or an index "
+            f"expression, got {cap!r} of type {type(cap).__name__}."
+        )
     if not cap > 0 or cap == float("inf"):
         raise errors.not_positive(f"softcap({cap!r})", "cap", cap)
     limit = Scalar("cap", float(cap), positive=True)
     return nodes.scalar(limit), limit
-
-
-def not_a_positive_number(call: str, argument: str, value: object) -> errors.MaskTypeError:
-    return errors.MaskTypeError(
-        f"{call}: {argument} must be a positive number, a floating-point tensor or an index "
-        f"expression, got {value!r} of type {type(value).__name__}."
-    )
 
 
 # The second definition: of a score, for what is added depends on it.

@@ -81,7 +81,10 @@ def _lengths(name: str, lengths: object) -> Table:
     if not isinstance(given, torch.Tensor) or given.dtype not in INTEGER_DTYPES:
         raise padding_dtype(name, kind_of(lengths))
     if given.ndim != 1:
-        raise padding_shape(name, list(given.shape))
+        raise errors.MaskValueError(
+            f"{errors.tensor_shape('padding', name, list(given.shape), '[batch]')} "
+            f"{errors.FROM_MASK}"
+        )
     return Table(name, given, low=0)
 
 
@@ -115,12 +118,6 @@ padding = _Padding()
 def padding_dtype(argument: str, found: object) -> errors.MaskTypeError:
     problem = errors.tensor_dtype("padding", argument, found, "an int32 or int64 tensor")
     return errors.MaskTypeError(f"{problem} {errors.FROM_MASK}")
-
-
-def padding_shape(argument: str, found: object) -> errors.MaskValueError:
-    return errors.MaskValueError(
-        f"{errors.tensor_shape('padding', argument, found, '[batch]')} {errors.FROM_MASK}"
-    )
 
 
 # The second definition, and the rows of the catalogue.

@@ -39,11 +39,20 @@ class Weight:
 
     def __post_init__(self) -> None:
         if self.formula is not None and not isinstance(self.formula, Bias):
-            raise weight_formula(self.name, self.formula)
+            raise errors.MaskTypeError(
+                f"Weight({self.name!r}, formula): the formula is a bias, a function of the score "
+                f"such as ma.score(lambda s, b, h, q, k: s * s), got {type(self.formula).__name__}."
+            )
         if self.formula is None and not self.normalised:
-            raise weight_unnormalised_exp(self.name)
+            raise errors.MaskValueError(
+                f"Weight({self.name!r}, normalised=False) without a formula would be exp of any "
+                "score, which overflows. Give a formula, or leave normalised=True."
+            )
         if self.formula is not None and self.sink is not None:
-            raise weight_sink_of_formula(self.name)
+            raise errors.MaskValueError(
+                f"Weight({self.name!r}, formula, sink=…): a sink is a logit, so it needs w = exp. "
+                "Leave the formula out."
+            )
         check_logit(self.name, "sink", self.sink)
 
     def __repr__(self) -> str:
@@ -97,7 +106,7 @@ def check_logit(call: str, name: str, value: object) -> None:
     """A logit for each head, or one for all of them."""
     if value is None or (isinstance(value, (int, float)) and not isinstance(value, bool)):
         if value is not None and not torch.compiler.is_compiling() and math.isnan(value):
-            raise not_a_logit(call, name)
+            raise errors.MaskValueError(f"{call}: {name} must be a number, got nan.")
         return
     if not isinstance(value, torch.Tensor) or not value.dtype.is_floating_point:
         found = value.dtype if isinstance(value, torch.Tensor) else type(value).__name__
@@ -109,28 +118,3 @@ def check_logit(call: str, name: str, value: object) -> None:
 def logit_shape(call: str, name: str, found: list[int]) -> errors.MaskValueError:
     one = f" Write {name}.expand(heads) for one of all heads." if found in ([], [1]) else ""
     return errors.MaskValueError(f"{call}: {name} must have shape [heads], got {found}.{one}")
-
-
-def weight_formula(name: str, found: object) -> errors.MaskTypeError:
-    return errors.MaskTypeError(
-        f"Weight({name!r}, formula): the formula is a bias, a function of the score such as "
-        f"ma.score(lambda s, b, h, q, k: s * s), got {type(found).__name__}."
-    )
-
-
-def weight_unnormalised_exp(name: str) -> errors.MaskValueError:
-    return errors.MaskValueError(
-        f"Weight({name!r}, normalised=False) without a formula would be exp of any score, which "
-        "overflows. Give a formula, or leave normalised=True."
-    )
-
-
-def weight_sink_of_formula(name: str) -> errors.MaskValueError:
-    return errors.MaskValueError(
-        f"Weight({name!r}, formula, sink=…): a sink is a logit, so it needs w = exp. Leave the "
-        "formula out."
-    )
-
-
-def not_a_logit(call: str, argument: str) -> errors.MaskValueError:
-    return errors.MaskValueError(f"{call}: {argument} must be a number, got nan.")

@@ -104,7 +104,11 @@ def tiling(call: str, shape: Sizes, tile: Sizes) -> tuple[list[Leaf], list[Leaf]
     counts = []
     for axis, extent, side in zip(AXES[len(extents)], extents, sides, strict=True):
         if value_of(extent) % value_of(side):
-            raise tile_does_not_divide(call, axis, value_of(side), value_of(extent))
+            raise MaskValueError(
+                f"{call}: the {axis} {value_of(extent)} of the canvas is no multiple of the tile's "
+                f"{value_of(side)}. Pad the canvas to "
+                f"{-(-value_of(extent) // value_of(side)) * value_of(side)}."
+            )
         count = value_of(extent) // value_of(side)
         counts.append(integer(call, f"tiles_{axis}", count, low=1))
     return counts, sides
@@ -204,11 +208,4 @@ def window_too_large(
     return MaskValueError(
         f"{call}: {argument} is {size} keys{apart}, the axis holds {extent}. Take at most "
         f"{extent // dilation}."
-    )
-
-
-def tile_does_not_divide(call: str, axis: str, tile: int, extent: int) -> MaskValueError:
-    return MaskValueError(
-        f"{call}: the {axis} {extent} of the canvas is no multiple of the tile's {tile}. Pad the "
-        f"canvas to {-(-extent // tile) * tile}."
     )

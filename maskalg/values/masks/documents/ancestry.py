@@ -54,7 +54,10 @@ def ancestry(call: str, parents: torch.Tensor) -> Ancestry:
     outside = (parents >= count).nonzero()
     if len(outside):
         node = int(outside[0])
-        raise parent_outside(call, node, int(parents[node]), count)
+        raise MaskValueError(
+            f"{call}: the parent of node {node} must be one of 0 … {count - 1}, or negative for a "
+            f"root, got {int(parents[node])}."
+        )
     if not count:
         return Ancestry(parents.to(torch.int64), parents.to(torch.int64))
     # `count` stands for the parent of a root, from here on.
@@ -107,18 +110,7 @@ def _jumps(call: str, parent: torch.Tensor, named: torch.Tensor) -> Iterator[tor
         jump = jump[jump]
     # After more steps than there are nodes, whoever is not past a root is on a circle.
     if readable(jump):
-        raise not_a_forest(call, int(named[jump.min()]))
-
-
-def parent_outside(call: str, node: int, parent: int, count: int) -> MaskValueError:
-    return MaskValueError(
-        f"{call}: the parent of node {node} must be one of 0 … {count - 1}, or negative for a "
-        f"root, got {parent}."
-    )
-
-
-def not_a_forest(call: str, node: int) -> MaskValueError:
-    return MaskValueError(
-        f"{call}: following the parents of node {node} leads back to it. Give roots a negative "
-        "parent."
-    )
+        raise MaskValueError(
+            f"{call}: following the parents of node {int(named[jump.min()])} leads back to it. "
+            "Give roots a negative parent."
+        )

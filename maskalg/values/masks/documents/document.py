@@ -159,7 +159,11 @@ def _sizes(call: str, lengths: object, *wanted: str) -> tuple[torch.Tensor, list
     """Lengths of one of the shapes `wanted`: of one dimension, of two."""
     if not isinstance(lengths, (torch.Tensor, np.ndarray)):
         if not isinstance(lengths, Iterable):
-            raise not_lengths(call, lengths)
+            raise errors.MaskTypeError(
+                f"{call}: lengths must be a list or an integer tensor, the tokens of each "
+                f"document, got {lengths!r} of type {type(lengths).__name__}. Write `{call}([3, "
+                "5])`."
+            )
         listed = [plain_number(length) for length in lengths]
         for length in listed:
             integer(call, "lengths", length, low=0)
@@ -223,7 +227,10 @@ def cumulative(call: str, name: str, cu_seqlens: object, total: int | None) -> t
         raise errors.tensor_shape(call, name, list(cu_seqlens.shape), "[documents + 1]")
     if readable(cu_seqlens):
         if int(cu_seqlens[0]) != 0 or bool((cu_seqlens.diff() < 0).any()):
-            raise not_cumulative(call, name, cu_seqlens.tolist())
+            raise errors.MaskValueError(
+                f"{call}: {name} must start at 0 and never descend, got {cu_seqlens.tolist()}. "
+                "Write document.from_lengths(lengths) for the lengths of the documents."
+            )
         if total is not None and total < int(cu_seqlens[-1]):
             raise errors.below(call, "total", total, int(cu_seqlens[-1]))
     return cu_seqlens
@@ -276,20 +283,6 @@ def _documents(cu_seqlens: torch.Tensor) -> tuple[int, float | None]:
 
 
 document = _Document()
-
-
-def not_cumulative(call: str, argument: str, found: list[int]) -> errors.MaskValueError:
-    return errors.MaskValueError(
-        f"{call}: {argument} must start at 0 and never descend, got {found}. Write "
-        "document.from_lengths(lengths) for the lengths of the documents."
-    )
-
-
-def not_lengths(call: str, found: object) -> errors.MaskTypeError:
-    return errors.MaskTypeError(
-        f"{call}: lengths must be a list or an integer tensor, the tokens of each document, got "
-        f"{found!r} of type {type(found).__name__}. Write `{call}([3, 5])`."
-    )
 
 
 # The second definition, and the rows of the catalogue.

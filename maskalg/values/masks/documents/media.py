@@ -49,16 +49,12 @@ def media(starts: Entries, tokens: int, ends: Entries | None = None) -> Mask:
 def _next(starts: torch.Tensor) -> torch.Tensor:
     """The start after each one; none after the last."""
     if readable(starts) and bool((starts.diff(dim=-1) < 0).any()):
-        raise not_ascending("media", "starts")
+        raise errors.MaskValueError(
+            "media: entries of starts must ascend. Sort them, or give both ends of each interval."
+        )
     ends = torch.full_like(starts, INT32_MAX)
     ends[..., :-1] = starts[..., 1:]
     return ends
-
-
-def not_ascending(call: str, argument: str) -> errors.MaskValueError:
-    return errors.MaskValueError(
-        f"{call}: entries of {argument} must ascend. Sort them, or give both ends of each interval."
-    )
 
 
 # The second definition, and the rows of the catalogue.

@@ -76,14 +76,23 @@ class _PerDocument:
         """
         call = "per_document(…)"
         if align not in _AHEAD:
-            raise unknown_alignment(call, align, list(_AHEAD))
+            raise errors.MaskValueError(
+                f"{call}: align must be one of {', '.join(map(repr, _AHEAD))}, got {align!r}. Of a "
+                "document whose queries and keys differ in number, it says which of them stand "
+                "side by side."
+            )
         if not isinstance(mask, Mask):
             raise errors.tensor_dtype(call, "mask", type(mask).__name__, "a mask")
         for node in mask.mask_node.walk():
             if node.op == "read" and any(arg.indices() & {"q_idx", "kv_idx"} for arg in node.args):
                 read = node.own[0]
                 given = read.sources[0] if isinstance(read, Derived) else read
-                raise table_in_document(call, given.name)
+                raise errors.MaskValueError(
+                    f"{call}: the inner mask reads {given.name} at positions, of which a document "
+                    f"may have more than {given.name} has entries. Inside documents use masks of "
+                    f"distances, lengths and chunks; combine masks on tensors outside: {call} & "
+                    "other."
+                )
         queries = positions(call, "ids", ids, order)
         keys = queries if kv_ids is None else positions(call, "kv_ids", kv_ids, order)
         query = Q
@@ -196,21 +205,6 @@ def _ends(ids: torch.Tensor, kv_ids: torch.Tensor) -> tuple[torch.Tensor, torch.
 
 
 per_document = _PerDocument()
-
-
-def table_in_document(call: str, name: str) -> errors.MaskValueError:
-    return errors.MaskValueError(
-        f"{call}: the inner mask reads {name} at positions, of which a document may have more than "
-        f"{name} has entries. Inside documents use masks of distances, lengths and chunks; combine "
-        f"masks on tensors outside: {call} & other."
-    )
-
-
-def unknown_alignment(call: str, found: object, known: list[str]) -> errors.MaskValueError:
-    return errors.MaskValueError(
-        f"{call}: align must be one of {', '.join(map(repr, known))}, got {found!r}. Of a document "
-        "whose queries and keys differ in number, it says which of them stand side by side."
-    )
 
 
 # The second definition, and the rows of the catalogue.

@@ -286,18 +286,15 @@ def _past_each(call: str, parents: torch.Tensor) -> torch.Tensor:
     if readable(right):
         wrong = (~right).nonzero()
         if len(wrong):
-            raise not_depth_first(call, int(wrong[0]), int(parents[wrong[0]]))
+            raise errors.MaskValueError(
+                f"{call}: segment {int(wrong[0])} continues segment {int(parents[wrong[0]])}, "
+                "which is neither the segment before it nor one that this continues. Pack the "
+                "segments depth first, each right behind what it continues, or write "
+                "shared_prefix(ids, parents), which takes any order."
+            )
     elif not torch.compiler.is_compiling():
         torch._assert_async(right.all(), f"{call}: segments are not packed depth first")
     return past
-
-
-def not_depth_first(call: str, segment: int, parent: int) -> errors.MaskValueError:
-    return errors.MaskValueError(
-        f"{call}: segment {segment} continues segment {parent}, which is neither the segment "
-        "before it nor one that this continues. Pack the segments depth first, each right behind "
-        "what it continues, or write shared_prefix(ids, parents), which takes any order."
-    )
 
 
 # The second definition, and the rows of the catalogue.

@@ -28,7 +28,10 @@ def dense(tensor: Entries) -> Mask:
     """
     given = as_tensor(tensor)
     if not isinstance(given, torch.Tensor) or given.dtype != torch.bool:
-        raise dense_dtype(kind_of(tensor))
+        raise errors.MaskTypeError(
+            f"{errors.tensor_dtype('dense', 'tensor', kind_of(tensor), 'a bool tensor')} "
+            f"{errors.FROM_MASK}"
+        )
     tensor = given
     if tensor.ndim not in (2, 3, 4):
         raise errors.tensor_shape(
@@ -41,12 +44,6 @@ def dense(tensor: Entries) -> Mask:
         if tensor.shape[axis] == 1:
             indices[axis] = nodes.const(0)
     return Mask(nodes.read(table, *indices), SCORE, called("dense", table))
-
-
-def dense_dtype(found: object) -> errors.MaskTypeError:
-    return errors.MaskTypeError(
-        f"{errors.tensor_dtype('dense', 'tensor', found, 'a bool tensor')} {errors.FROM_MASK}"
-    )
 
 
 # The second definition, and the rows of the catalogue.

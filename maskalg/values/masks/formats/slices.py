@@ -56,7 +56,10 @@ def attention_slices(
     kind_numbers = [_kind(call, kind) for kind in _listed(kinds)]
     for name, given in (("k_ranges", keys), ("kinds", kind_numbers)):
         if len(given) != len(queries):
-            raise lengths_differ(call, "q_ranges", name, (len(queries), len(given)))
+            raise errors.MaskValueError(
+                f"{call}: q_ranges and {name} must have equally many entries, got {len(queries)} "
+                f"and {len(given)}."
+            )
     longest = max((end for _, end in queries), default=0)
     if q_len is not None:
         integer(call, "q_len", q_len, low=longest)
@@ -101,7 +104,10 @@ def _ranges(call: str, name: str, ranges: Ranges) -> list[tuple[int, int]]:
             if isinstance(value, bool) or not isinstance(value, int):
                 raise errors.not_an_integer(call, name, value, 0)
         if not 0 <= entry[0] <= entry[1]:
-            raise range_reversed(call, name, (entry[0], entry[1]))
+            raise errors.MaskValueError(
+                f"{call}: a range of {name} must be (start, end) with 0 <= start <= end, got "
+                f"{(entry[0], entry[1])}."
+            )
         found.append((entry[0], entry[1]))
     return found
 
@@ -115,26 +121,8 @@ def _kind(call: str, kind: object) -> int:
         return KINDS.index(kind)
     if isinstance(kind, int) and not isinstance(kind, bool) and 0 <= kind < len(KINDS):
         return kind
-    raise unknown_kind(call, kind, list(KINDS))
-
-
-def lengths_differ(
-    call: str, left: str, right: str, found: tuple[int, int]
-) -> errors.MaskValueError:
-    return errors.MaskValueError(
-        f"{call}: {left} and {right} must have equally many entries, got {found[0]} and {found[1]}."
-    )
-
-
-def range_reversed(call: str, argument: str, found: tuple[int, int]) -> errors.MaskValueError:
-    return errors.MaskValueError(
-        f"{call}: a range of {argument} must be (start, end) with 0 <= start <= end, got {found}."
-    )
-
-
-def unknown_kind(call: str, found: object, known: list[str]) -> errors.MaskValueError:
-    return errors.MaskValueError(
-        f"{call}: a kind must be one of {', '.join(known)}, or its number from 0, got {found!r}."
+    raise errors.MaskValueError(
+        f"{call}: a kind must be one of {', '.join(KINDS)}, or its number from 0, got {kind!r}."
     )
 
 
