@@ -7,10 +7,9 @@ from typing import cast
 
 import torch
 
-from ..engine import messages
 from ..engine.extents import Extents
 from ..engine.float8 import FLOAT8, INT8
-from ..engine.pages import Pages
+from ..engine.pages import Pages, pages_gradient
 from ..errors import BackendError, MaskValueError
 from .call import Call, Result
 from .choice import TRAITS, backend_of
@@ -22,7 +21,7 @@ from .results import empty_result
 def attend_pages(call: Call, backend: str) -> Result:
     """Output and, where wanted, lse of a call whose keys lie in pages; there is no gradient."""
     if call.differentiable():
-        raise messages.pages_gradient()
+        raise pages_gradient()
     if call.nan_safe:
         raise BackendError(
             "nan_safe=True copies keys and values, which pages are there to avoid. Leave it out: "

@@ -93,7 +93,7 @@ def resolve(bound: Bound, given: Lengths) -> Extents:
         required = name == "q_len"
         if (value is None and not required) or (_is_integer(value) and cast(int, value) >= 0):
             continue
-        raise messages.length(name, value)
+        raise errors.MaskValueError(f"{name} must be an integer >= 0, got {value!r}.")
     sizes = _sizes(bound)
     batch = _told(bound, sizes, "batch") if batch is None else batch
     heads = _told(bound, sizes, "head") if heads is None else heads
@@ -105,7 +105,10 @@ def resolve(bound: Bound, given: Lengths) -> Extents:
 def _told(bound: Bound, sizes: dict[str, list[int]], index: str) -> int:
     """How many batch entries, or heads, the tables tell; 1 where nothing depends on them."""
     if bound.structure.depends_on(index) and not sizes[index]:
-        raise messages.needs_count(index)
+        given = "heads" if index == "head" else index
+        raise errors.MaskValueError(
+            f"the expression depends on `{index}`, and no table tells how many: pass {given}=…."
+        )
     return max(sizes[index], default=1)
 
 
@@ -130,8 +133,11 @@ def _fitting(query: Shape, key: Shape, value: Shape) -> Extents:
     wrong = _misfit(query, key, value)
     if wrong is not None:
         swapped = [(b, length, h, d) for b, h, length, d in (query, key, value)]
-        turned = _misfit(*swapped) is None
-        raise messages.shapes_do_not_fit(wrong, query, key, value, turned)
+        fits = f" They fit as [batch, length, heads, dim]: {messages.TURN}"
+        raise errors.MaskValueError(
+            f"attention: {wrong}; got query {list(query)}, key {list(key)}, value {list(value)}."
+            f"{fits if _misfit(*swapped) is None else ''}"
+        )
     return Extents(q_len, kv_len, batch, heads)
 
 

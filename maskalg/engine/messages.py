@@ -1,8 +1,8 @@
-"""Messages of lengths, shapes and tensors that do not fit a call, and of float8 factors."""
+"""Messages of inputs and tables that do not fit a call, and of inputs that look turned."""
 
 from __future__ import annotations
 
-from ..errors import BackendError, MaskTypeError, MaskValueError
+from ..errors import MaskValueError
 
 # Tensors that masks make of others, and what says how long they are.
 _LENGTH_OF = {
@@ -19,39 +19,14 @@ _DISTANCES_OF = {
 }
 
 
-def length(name: str, value: object) -> MaskValueError:
-    return MaskValueError(f"{name} must be an integer >= 0, got {value!r}.")
-
-
-def needs_count(index: str) -> MaskValueError:
-    given = "heads" if index == "head" else index
-    return MaskValueError(
-        f"the expression depends on `{index}`, and no table tells how many: pass {given}=…."
-    )
-
-
-_TURN = "write query.transpose(1, 2), and key and value likewise."
-
-
-def shapes_do_not_fit(
-    what: str,
-    query: tuple[int, ...],
-    key: tuple[int, ...],
-    value: tuple[int, ...],
-    turned: bool,
-) -> MaskValueError:
-    """`turned` says that they fit as [batch, length, heads, dim]."""
-    hint = f" They fit as [batch, length, heads, dim]: {_TURN}" if turned else ""
-    return MaskValueError(
-        f"attention: {what}; got query {list(query)}, key {list(key)}, value {list(value)}.{hint}"
-    )
+TURN = "write query.transpose(1, 2), and key and value likewise."
 
 
 def many_heads(query: tuple[int, ...], key: tuple[int, ...]) -> str:
     return (
         f"attention: query {list(query)} and key {list(key)} are read as {key[1]} heads of "
         f"{key[2]} keys, [batch, heads, length, dim]. If they are [batch, length, heads, dim], "
-        f"{_TURN}"
+        f"{TURN}"
     )
 
 
@@ -59,7 +34,7 @@ def looks_turned(name: str, size: int, length: int) -> str:
     return (
         f"attention: {name} has {size} positions, the inputs {size} heads of {length} tokens, as "
         f"they are read: [batch, heads, length, dim]. If they are [batch, length, heads, dim], "
-        f"{_TURN}"
+        f"{TURN}"
     )
 
 
@@ -119,46 +94,4 @@ def table_extent(
     return MaskValueError(
         f"{name} of shape {list(shape)} has {shape[axis]} entries along dimension {axis}, which "
         f"stands for {what}, but {what} is {found}. Pass {wanted}.{hint}"
-    )
-
-
-def pages_dtype(name: str, found: object) -> MaskTypeError:
-    what = getattr(found, "dtype", type(found).__name__)
-    return MaskTypeError(
-        f"Pages: {name} must be an int32 or int64 tensor, got {what}. Write torch.tensor(…, "
-        "dtype=torch.int32, device=query.device)."
-    )
-
-
-def pages_rank(name: str, shape: tuple[int, ...]) -> MaskValueError:
-    wanted = {"table": "[requests, most_pages]", "lengths": "[requests]"}
-    return MaskValueError(
-        f"Pages: {name} must have shape {wanted.get(name, '[requests + 1]')}, got {list(shape)}."
-    )
-
-
-def pages_device(name: str, found: object, wanted: object) -> MaskValueError:
-    return MaskValueError(
-        f"Pages: {name} lies on {found}, and not on {wanted}. Move it there once."
-    )
-
-
-def pages_requests(name: str, shape: tuple[int, ...], wanted: int, requests: int) -> MaskValueError:
-    return MaskValueError(
-        f"Pages: the table has {requests} rows, one a request, so {name} must have {wanted} "
-        f"entries, got {list(shape)}."
-    )
-
-
-def pages_not_4d(name: str, shape: tuple[int, ...]) -> MaskValueError:
-    wanted = "[pages, page_size, kv_heads, dim]"
-    if name == "query":
-        wanted = "[batch, heads, q_len, head_dim], packed [1, heads, queries, head_dim]"
-    return MaskValueError(f"attention: {name} must have shape {wanted}, got {list(shape)}.")
-
-
-def pages_gradient() -> BackendError:
-    return BackendError(
-        "attention: gradients are not built for keys and values in pages, and query, the pages or "
-        "a tensor of the expression wants one. Call it under torch.no_grad()."
     )

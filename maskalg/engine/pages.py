@@ -14,10 +14,14 @@ from ..formula.expression import Expression
 from ..formula.nodes import BATCH, K, Node, Q
 from ..formula.parameters import Table, whole_number
 from ..formula.printing import Label, called
-from . import messages
 from .extents import Extents
 
 _INDICES: Final = (torch.int32, torch.int64)
+_SHAPES: Final = {
+    "table": "[requests, most_pages]",
+    "lengths": "[requests]",
+    "cu_seqlens_q": "[requests + 1]",
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,17 +73,24 @@ class Pages:
             named["cu_seqlens_q"] = (self.cu_seqlens_q, 1)
         for name, (tensor, rank) in named.items():
             if not isinstance(tensor, torch.Tensor) or tensor.dtype not in _INDICES:
-                raise messages.pages_dtype(name, tensor)
+                found = getattr(tensor, "dtype", type(tensor).__name__)
+                raise errors.MaskTypeError(
+                    f"Pages: {name} must be an int32 or int64 tensor, got {found}. Write "
+                    "torch.tensor(…, dtype=torch.int32, device=query.device)."
+                )
             if tensor.ndim != rank:
-                raise messages.pages_rank(name, tuple(tensor.shape))
+                raise errors.MaskValueError(
+                    f"Pages: {name} must have shape {_SHAPES[name]}, got {list(tensor.shape)}."
+                )
             if tensor.device != self.table.device:
-                raise messages.pages_device(name, tensor.device, self.table.device)
+                raise _other_device(name, tensor.device, self.table.device)
         requests = self.table.shape[0]
-        if self.lengths.shape[0] != requests:
-            raise messages.pages_requests("lengths", tuple(self.lengths.shape), requests, requests)
-        if self.cu_seqlens_q is not None and self.cu_seqlens_q.shape[0] != requests + 1:
-            found = tuple(self.cu_seqlens_q.shape)
-            raise messages.pages_requests("cu_seqlens_q", found, requests + 1, requests)
+        for name, more in (("lengths", 0), ("cu_seqlens_q", 1)):
+            if name in named and named[name][0].shape[0] != requests + more:
+                raise errors.MaskValueError(
+                    f"Pages: the table has {requests} rows, one a request, so {name} must have "
+                    f"{requests + more} entries, got {list(named[name][0].shape)}."
+                )
         if self.most_queries is not None:
             whole_number("Pages", "most_queries", self.most_queries, 1)
 
@@ -146,7 +157,12 @@ class Pages:
     def _extents(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> Extents:
         for name, tensor in (("query", query), ("key_pages", key), ("value_pages", value)):
             if tensor.ndim != 4:
-                raise messages.pages_not_4d(name, tuple(tensor.shape))
+                wanted = "[pages, page_size, kv_heads, dim]"
+                if name == "query":
+                    wanted = "[batch, heads, q_len, head_dim], packed [1, heads, queries, head_dim]"
+                raise errors.MaskValueError(
+                    f"attention: {name} must have shape {wanted}, got {list(tensor.shape)}."
+                )
         (batch, heads, q_len, dim), (count, size, kv_heads, key_dim) = query.shape, key.shape
         requests, most = self.table.shape
         wrong = None
@@ -170,7 +186,7 @@ class Pages:
                 "transposed view."
             )
         if self.table.device != query.device:
-            raise messages.pages_device("pages", self.table.device, query.device)
+            raise _other_device("pages", self.table.device, query.device)
         if self.cu_seqlens_q is not None:
             q_len = q_len if self.most_queries is None else min(self.most_queries, q_len)
         if self.table.device.type == "cpu" and not torch.compiler.is_compiling():
@@ -249,3 +265,16 @@ class Pages:
             expression.bias_node,
             Label("&", (expression.label, label)),
         )
+
+
+def _other_device(name: str, found: object, wanted: object) -> errors.MaskValueError:
+    return errors.MaskValueError(
+        f"Pages: {name} lies on {found}, and not on {wanted}. Move it there once."
+    )
+
+
+def pages_gradient() -> errors.BackendError:
+    return errors.BackendError(
+        "attention: gradients are not built for keys and values in pages, and query, the pages or "
+        "a tensor of the expression wants one. Call it under torch.no_grad()."
+    )

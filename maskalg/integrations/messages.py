@@ -31,20 +31,6 @@ def model_dropout(dropout: float, config: object) -> BackendError:
     )
 
 
-def model_argument(name: str, value: object) -> MaskTypeError:
-    return MaskTypeError(
-        f"the model passes {name}={_short(value)} to its attention, and maskalg does not know "
-        f'whether it changes the result. Use attn_implementation="eager" for this model.'
-    )
-
-
-def mask_argument(name: str, value: object) -> MaskTypeError:
-    return MaskTypeError(
-        f"transformers passes {name}={_short(value)} to the mask, and maskalg does not know what "
-        "it means. Use a version of transformers that `maskalg[transformers]` names."
-    )
-
-
 def mask_is_no_tensor(used: str) -> MaskTypeError:
     return MaskTypeError(
         f"the model computes with its attention mask ({used}), which is a formula here, not a "
@@ -68,13 +54,6 @@ def documents_leak() -> str:
     )
 
 
-def mask_of_batching(found: object) -> MaskTypeError:
-    return MaskTypeError(
-        f"continuous batching was given attention_mask={_short(found)}, and makes its masks from "
-        "the requests' lengths and the layers' windows. Leave attention_mask out."
-    )
-
-
-def _short(value: object) -> str:
+def short(value: object) -> str:
     shape = getattr(value, "shape", None)
     return repr(value) if shape is None else f"a tensor of shape {list(shape)}"

@@ -10,9 +10,8 @@ from .. import errors
 from ..backends.call import Result
 from ..backends.results import with_sink
 from ..engine.float8 import FLOAT8, descales_of
-from ..engine.messages import pages_gradient
 from ..engine.normal_form import keyed, value_of
-from ..engine.pages import Pages
+from ..engine.pages import Pages, pages_gradient
 from ..formula.derived import follow
 from ..formula.expression import Expression
 from ..formula.parameters import INTEGERS

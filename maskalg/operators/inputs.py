@@ -21,7 +21,6 @@ from ..engine.pages import Pages
 from ..formula.nodes import K, Q
 from ..formula.parameters import INTEGERS
 from ..values.weights import Weight
-from . import messages
 
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64, FLOAT8)
 _KEPT = (torch.float64, FLOAT8)  # by autocast
@@ -58,7 +57,7 @@ def extents_of(
     if not dtype == key.dtype == value.dtype and not (
         pages is not None and key.dtype == value.dtype == INT8 and dtype != FLOAT8
     ):
-        raise messages.dtypes_differ(dtype, key.dtype, value.dtype)
+        raise _dtypes_differ(dtype, key.dtype, value.dtype)
     if not device == key.device == value.device:
         raise errors.MaskTypeError(
             "attention: query, key and value must share one device, got "
@@ -84,14 +83,14 @@ def check_tensor(name: str, tensor: object) -> None:
             "what is skipped follows from the mask, not from zeros of the inputs."
         )
     if type(tensor) is not torch.Tensor and hasattr(tensor, "device_mesh"):
-        raise messages.distributed_tensor(name)
+        raise _distributed_tensor(name)
 
 
 def no_tangents(tensors: Iterable[object]) -> None:
     """Refuse tensors that forward-mode differentiation follows: results would carry no tangent."""
     for tensor in tensors:
         if isinstance(tensor, torch.Tensor) and forward_ad.unpack_dual(tensor).tangent is not None:
-            raise messages.no_forward_mode()
+            raise no_forward_mode()
 
 
 def checked_scale(scale: object) -> float | None:
@@ -103,7 +102,12 @@ def checked_scale(scale: object) -> float | None:
     if isinstance(scale, torch.Tensor):
         on_cpu = scale.device.type == "cpu" and not torch.compiler.is_compiling()
         if scale.requires_grad or scale.numel() != 1 or not on_cpu or scale.is_complex():
-            raise messages.scale_tensor(tuple(scale.shape), scale.device, scale.requires_grad)
+            lost = " that requires a gradient, which it would not get" * scale.requires_grad
+            raise errors.MaskTypeError(
+                f"attention: scale must be a number, got a tensor of shape {list(scale.shape)} on "
+                f"{scale.device}{lost}. Multiply the query by a scale that is a tensor: "
+                "ma.attention(query * scale, key, value, score, scale=1.0)."
+            )
     elif isinstance(scale, bool) or not isinstance(scale, (*INTEGERS, Real)):
         raise errors.MaskTypeError(
             f"attention: scale must be a number, got {scale!r} of type {type(scale).__name__}. "
@@ -123,9 +127,9 @@ def check_tables(
     """Check the tensors of an expression against a call: their device and their shapes."""
     for slot, tensor in form.tensors():
         if type(tensor) is not torch.Tensor and hasattr(tensor, "device_mesh"):
-            raise messages.distributed_tensor(slot.name)
+            raise _distributed_tensor(slot.name)
         if tensor.device != device:
-            raise messages.wrong_device(slot.name, tensor.device, device)
+            raise _wrong_device(slot.name, tensor.device, device)
     problem = _misfit(form, extents)
     if problem is None:
         return
@@ -180,7 +184,7 @@ def check_weight(weight: object, query: torch.Tensor, return_lse: bool) -> None:
         if sink.shape[0] != query.shape[1]:
             raise errors.tensor_shape(weight.name, "sink", list(sink.shape), f"[{query.shape[1]}]")
         if sink.device != query.device:
-            raise messages.wrong_device("sink", sink.device, query.device)
+            raise _wrong_device("sink", sink.device, query.device)
 
 
 def as_autocast_wants(
@@ -197,3 +201,40 @@ def as_autocast_wants(
         for t in (query, key, value)
     )
     return query, key, value
+
+
+def _dtypes_differ(*found: torch.dtype) -> errors.MaskTypeError:
+    """Dtypes of query, key and value."""
+    write = "key.to(query.dtype), value.to(query.dtype)."
+    if not all(dtype.is_floating_point for dtype in found):
+        write = (
+            "key.to(query.dtype) * scale, with the scale that the integers were made with, and "
+            "value likewise; ma.to_float8 makes inputs of 8 bits that attention takes, and both "
+            "keys and values in pages may be int8, with descale=(of_query, of_key, of_value)."
+        )
+    return errors.MaskTypeError(
+        "attention: query, key and value must share one dtype, got "
+        f"{', '.join(map(str, found))}. Write {write}"
+    )
+
+
+def _wrong_device(name: str, found: object, wanted: object) -> errors.MaskValueError:
+    return errors.MaskValueError(
+        f"{name} lives on {found}, query on {wanted}. Move the expression once: "
+        f"`mask = mask.to({str(wanted)!r})`."
+    )
+
+
+def no_forward_mode() -> errors.BackendError:
+    return errors.BackendError(
+        "forward-mode differentiation (torch.func.jvp, jacfwd, hessian; torch.autograd.forward_ad) "
+        "is not built. backend='reference' differentiates so; torch.func.vjp and jacrev run here."
+    )
+
+
+def _distributed_tensor(name: str) -> errors.MaskTypeError:
+    return errors.MaskTypeError(
+        f"attention: {name} is a DTensor; a call takes the tensors of its own process. Wrap the "
+        "call in torch.distributed.tensor.experimental.local_map, with the heads or the batch as "
+        f"what is divided, or pass {name}.to_local()."
+    )

@@ -15,8 +15,8 @@ import torch
 
 from .. import errors
 from ..engine.keys import structure_of
-from . import messages
 from .define import BACKWARD, FLOAT8_FORWARD, FORWARD, gradients_of, remember
+from .inputs import no_forward_mode
 
 
 def forward(*args: Any) -> tuple[torch.Tensor, torch.Tensor]:
@@ -55,7 +55,7 @@ class _Forward(torch.autograd.Function):
 
     @staticmethod
     def jvp(ctx: Any, *tangents: torch.Tensor | None) -> NoReturn:
-        raise messages.no_forward_mode()
+        raise no_forward_mode()
 
 
 class _Backward(torch.autograd.Function):
@@ -75,7 +75,7 @@ class _Backward(torch.autograd.Function):
 
     @staticmethod
     def jvp(ctx: Any, *tangents: torch.Tensor | None) -> NoReturn:
-        raise messages.no_forward_mode()
+        raise no_forward_mode()
 
 
 def _gathered(tables: int, args: tuple[Any, ...]) -> list[Any]:

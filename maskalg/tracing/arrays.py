@@ -13,7 +13,7 @@ from typing import Any, Final, cast
 
 import torch
 
-from ..errors import MaskTypeError
+from ..errors import MaskTypeError, MaskValueError
 from ..formula import nodes
 from ..formula.nodes import Node
 from ..formula.parameters import Kind, Table
@@ -53,7 +53,10 @@ class Array:
         for size in self.shape:
             count *= size
         if count > _LONGEST_ROW:
-            raise messages.traced_row_too_long(self.shape, _LONGEST_ROW)
+            raise MaskValueError(
+                f"a row of shape {list(self.shape)} is reduced, entry by entry, which is served up "
+                f"to {_LONGEST_ROW} entries. Compute it before, {messages.OPAQUE}."
+            )
         places = product(*[range(size) for size in self.shape])
         return [self.entry(tuple(nodes.const(i) for i in place)) for place in places]
 

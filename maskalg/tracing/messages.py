@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ..errors import MaskalgError, MaskTypeError, MaskValueError
 
-_OPAQUE = "or pass opaque=True, which evaluates the function itself, element by element"
-_TAKES = {"mask": "b, h, q_idx, kv_idx", "score": "score, b, h, q_idx, kv_idx"}
+OPAQUE = "or pass opaque=True, which evaluates the function itself, element by element"
+TAKES = {"mask": "b, h, q_idx, kv_idx", "score": "score, b, h, q_idx, kv_idx"}
 _NO_FUNCTION = (
     "An expression stands as it is, without ma.mask; a BlockMask enters as ma.mask(block_mask), a "
     "tensor as ma.dense(tensor)."
@@ -14,7 +14,7 @@ _NO_FUNCTION = (
 
 def not_a_function(call: str, found: object) -> MaskTypeError:
     return MaskTypeError(
-        f"ma.{call}: expected a function {call}_mod({_TAKES[call]}), got {type(found).__name__}. "
+        f"ma.{call}: expected a function {call}_mod({TAKES[call]}), got {type(found).__name__}. "
         f"{_NO_FUNCTION}"
     )
 
@@ -34,58 +34,29 @@ def other_function(name: str, scored: bool) -> MaskTypeError:
 
 def of_score(error: MaskalgError) -> MaskalgError:
     """The same error, whose advice of opaque=True says what that costs a score."""
-    costs = f"{_OPAQUE}, without gradients of the tensors it captures"
-    error.args = tuple([str(text).replace(_OPAQUE, costs) for text in error.args])
+    costs = f"{OPAQUE}, without gradients of the tensors it captures"
+    error.args = tuple([str(text).replace(OPAQUE, costs) for text in error.args])
     return error
-
-
-def other_arity(call: str, name: str, signature: object) -> MaskTypeError:
-    return MaskTypeError(
-        f"ma.{call}: a {call}_mod takes ({_TAKES[call]}); {name} takes {signature}. Give it these "
-        "arguments, also where it does not use them all."
-    )
-
-
-def traced_control_flow(name: str, what: str) -> MaskTypeError:
-    return MaskTypeError(
-        f"the function uses a value that depends on {name} in {what}, which a formula cannot "
-        "follow. Write torch.where(condition, a, b) for a choice, `&`, `|`, `~` for logic and "
-        f"torch.minimum or torch.maximum for min and max, {_OPAQUE}."
-    )
 
 
 def untraceable(operation: str) -> MaskTypeError:
     return MaskTypeError(
         f"{operation} has no formula. Compute it before, and let the function capture the result "
-        f"as a tensor, {_OPAQUE}."
+        f"as a tensor, {OPAQUE}."
     )
 
 
 def traced_power(what: str) -> MaskTypeError:
     return MaskTypeError(
         f"{what} of an integer has no exact formula. Exponents are numbers from 0 to 16, those of "
-        f"1, 2, 4, 8 and so on any integers. Write `x.float() ** y` for a real power, {_OPAQUE}."
+        f"1, 2, 4, 8 and so on any integers. Write `x.float() ** y` for a real power, {OPAQUE}."
     )
 
 
 def traced_narrow(sign: str, name: str, dtype: object) -> MaskTypeError:
     return MaskTypeError(
         f"`{sign}` of entries of {name} wraps in {dtype}, which no formula does. Capture "
-        f"{name}.long() instead, {_OPAQUE}."
-    )
-
-
-def traced_wide(sign: str, number: int) -> MaskTypeError:
-    return MaskTypeError(
-        f"`{sign}` of an integer of 32 bits and {number} wraps in torch, which no formula does. "
-        f"Write x.long() before it, {_OPAQUE}."
-    )
-
-
-def traced_cast(dtype: object) -> MaskTypeError:
-    return MaskTypeError(
-        f"a conversion to {dtype} rounds or wraps, which no formula does. Write `x.float()` or "
-        f"`x.long()`, {_OPAQUE}."
+        f"{name}.long() instead, {OPAQUE}."
     )
 
 
@@ -103,22 +74,8 @@ def traced_in_place(operation: str) -> MaskTypeError:
     )
 
 
-def traced_row_too_long(shape: tuple[int, ...], limit: int) -> MaskValueError:
-    return MaskValueError(
-        f"a row of shape {list(shape)} is reduced, entry by entry, which is served up to {limit} "
-        f"entries. Compute it before, {_OPAQUE}."
-    )
-
-
 def traced_divisor(divisor: str, why: str) -> MaskValueError:
     return MaskValueError(
         f"the function divides by {divisor}, and {why}. Divisors must be positive: write "
         "torch.clamp(divisor, min=1) if it always is."
-    )
-
-
-def tracing_failed(name: str, reason: Exception) -> MaskTypeError:
-    return MaskTypeError(
-        f"{name} could not be traced: {type(reason).__name__}: {reason}. Write it with operators "
-        f"and torch functions of its arguments, {_OPAQUE}."
     )

@@ -190,7 +190,12 @@ class Recorder(GraphAppendingTracer):
         sources = _sources(node)
         for source in self.indices:
             if source in sources:
-                return messages.traced_control_flow(source.name, what)
+                return MaskTypeError(
+                    f"the function uses a value that depends on {source.name} in {what}, which a "
+                    "formula cannot follow. Write torch.where(condition, a, b) for a choice, `&`, "
+                    "`|`, `~` for logic and torch.minimum or torch.maximum for min and max, "
+                    f"{messages.OPAQUE}."
+                )
         return NeedsValue(frozenset(self._keys[source] for source in sources))
 
     def of_numbers(self, node: Recorded) -> bool:

@@ -92,7 +92,10 @@ def _failed(function: Callable[..., Any], reason: Exception, scored: bool) -> er
     for owner in owners:
         if isinstance(owner, type) and issubclass(owner, torch.autograd.Function):
             return messages.untraceable(f"{owner.__name__}.apply(…)")
-    return messages.tracing_failed(name_of(function), reason)
+    return errors.MaskTypeError(
+        f"{name_of(function)} could not be traced: {type(reason).__name__}: {reason}. Write it "
+        f"with operators and torch functions of its arguments, {messages.OPAQUE}."
+    )
 
 
 def other_arguments(function: Callable[..., Any], *, scored: bool) -> errors.MaskTypeError | None:
@@ -104,7 +107,11 @@ def other_arguments(function: Callable[..., Any], *, scored: bool) -> errors.Mas
         return messages.other_function(name, scored)
     if signature is None:
         return None
-    return messages.other_arity("score" if scored else "mask", name, signature)
+    call = "score" if scored else "mask"
+    return errors.MaskTypeError(
+        f"ma.{call}: a {call}_mod takes ({messages.TAKES[call]}); {name} takes {signature}. Give "
+        "it these arguments, also where it does not use them all."
+    )
 
 
 def _takes(function: Callable[..., Any], count: int) -> bool:

@@ -123,7 +123,11 @@ def check_layer(module: torch.nn.Module, dropout: float, options: dict[str, Any]
         )
     for name, value in options.items():
         if name not in _KNOWN and value is not None:
-            raise messages.model_argument(name, value)
+            raise MaskTypeError(
+                f"the model passes {name}={messages.short(value)} to its attention, and maskalg "
+                "does not know whether it changes the result. Use "
+                'attn_implementation="eager" for this model.'
+            )
 
 
 def _check_shape(mask: ModelMask, query: torch.Tensor, kv_len: int) -> None:

@@ -17,7 +17,7 @@ import torch
 
 from ...attention import attention
 from ...engine.pages import Pages
-from ...errors import MaskValueError
+from ...errors import MaskTypeError, MaskValueError
 from ...schedule.memory import captured
 from ...values.algebra import Mask
 from ...values.masks import causal, document, sliding
@@ -148,7 +148,11 @@ def attend_continuous(
             'model.set_attn_implementation("maskalg").'
         )
     if attention_mask is not None:
-        raise messages.mask_of_batching(attention_mask)
+        raise MaskTypeError(
+            f"continuous batching was given attention_mask={messages.short(attention_mask)}, and "
+            "makes its masks from the requests' lengths and the layers' windows. Leave "
+            "attention_mask out."
+        )
     own = own_mask(getattr(module, "config", None))
     if own is not None:
         raise MaskValueError(

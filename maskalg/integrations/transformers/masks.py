@@ -103,7 +103,11 @@ def make_mask(
     """
     for name, value in options.items():
         if name not in _KNOWN and value is not None:
-            raise messages.mask_argument(name, value)
+            raise MaskTypeError(
+                f"transformers passes {name}={messages.short(value)} to the mask, and maskalg does "
+                "not know what it means. Use a version of transformers that "
+                "`maskalg[transformers]` names."
+            )
     if isinstance(attention_mask, ModelMask):
         return attention_mask
     given = (mask_function, options.get("config"))

@@ -218,7 +218,10 @@ def _to(bounds: Bounds, x: Array, dtype: Any = None, *rest: Any, **options: Any)
         return x if found is None else _cast(x, found)
     rounds = found.is_floating_point and x.kind != "bool"
     if found != torch.bool and found.itemsize < 4 and (rounds or not found.is_floating_point):
-        raise messages.traced_cast(found)
+        raise MaskTypeError(
+            f"a conversion to {found} rounds or wraps, which no formula does. Write `x.float()` or "
+            f"`x.long()`, {messages.OPAQUE}."
+        )
     if found == torch.float64 and bounds.exact:
         raise messages.untraceable("a conversion to torch.float64, which no mask is computed in,")
     return _cast(x, found)

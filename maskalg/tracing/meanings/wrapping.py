@@ -6,6 +6,7 @@ from typing import Final, cast
 
 import torch
 
+from ...errors import MaskTypeError
 from ...formula.nodes import Node
 from ...formula.parameters import Table
 from .. import messages
@@ -48,7 +49,10 @@ def refuse_wrapping(sign: str, *operands: Node) -> None:
         return
     large = [n for n in operands if n.op == "const" and abs(cast(int, n.data)) >= 2**31]
     if large and any(map(_has_32_bits, operands)):
-        raise messages.traced_wide(sign, cast(int, large[0].data))
+        raise MaskTypeError(
+            f"`{sign}` of an integer of 32 bits and {cast(int, large[0].data)} wraps in torch, "
+            f"which no formula does. Write x.long() before it, {messages.OPAQUE}."
+        )
     tables = [_narrow(node) for node in operands if node.op not in ("const", "scalar")]
     if tables and all(table is not None for table in tables):
         raise messages.traced_narrow(sign, *next(table for table in tables if table is not None))
