@@ -55,7 +55,9 @@ def kept_bits(
         if partial:
             index = column * SIDE + tl.arange(0, SIDE)
             nothing = tl.zeros([SIDE, SIDE], tl.float32)
-            held, _unit = HOLD(batch, head, row[:, None], kv_len, 1.0, S, T)
+            # A hook may return its scale, and Triton returns no Python float from a function.
+            scale = tl.full((), 1.0, tl.float32)
+            held, _unit = HOLD(batch, head, row[:, None], kv_len, scale, S, T)
             if OF_KEYS:
                 score = MASKED(nothing, batch, head, index[None, :], row[:, None], kv_len, S, held)
             else:

@@ -17,6 +17,7 @@ from ...errors import BackendError
 from ...formula.nodes import Node
 from ..call import Call
 from ..results import empty_result
+from .launching.spec import OF_ALL
 
 _AT_ONCE: Final = 4096  # numbers of a tensor that a program holds
 _BITS: Final = {1: torch.int8, 2: torch.int16, 4: torch.int32}
@@ -125,7 +126,7 @@ def _finite(
             kernels.finite_rows[(programs,)](
                 bits[:count], bits[count:], strides[:count], strides[count:], *sums, length, heads,
                 SIZES=sizes, PADS=pads, ROWS=rows, EXPONENT=_WILD[like.dtype][0], WILD=wild,
-                WEIGHTED=weighted,
+                WEIGHTED=weighted, **OF_ALL,
             )  # fmt: skip
     return copies
 

@@ -23,6 +23,7 @@ from ...schedule.tile_runs import EMPTY, FULL, PARTIAL
 from ...schedule.tiling import Of
 from .constants import count_constants
 from .launching.compiler import CompilerError, naming_the_compiler
+from .launching.spec import OF_ALL
 
 _FEWEST_ROWS: Final = 512  # fewer pairs are computed as fast
 _MOST_BITS: Final = 1 << 29  # of a table of 64 MiB
@@ -194,6 +195,7 @@ class KeptBits:
             "OF_KEYS": table.rows == "keys",
             "SIDE": _MADE_TOGETHER,
             **count_constants(table.hooks),
+            **OF_ALL,
         }
         return [bits, tables, *numbers, layout.members[1], *scalars], constants
 

@@ -9,6 +9,7 @@ import triton
 from maskalg_kernels import merged as kernels
 
 from .launching.launch import kind_of_argument, launch
+from .launching.spec import OF_ALL
 
 
 def merged(
@@ -49,6 +50,6 @@ def fill_merged(
     kinds = [n == 1 or (n & 15 == 0, n >> 31) for each in strides for n in each]
     long = [n >> 31 for n in numbers]
     key = (out.device, out.shape[-1], *map(kind_of_argument, tensors), *long, *kinds)
-    constants = {"DIM": out.shape[-1], "COLUMNS": columns}
+    constants = {"DIM": out.shape[-1], "COLUMNS": columns, **OF_ALL}
     with torch.cuda.device_of(out):
         launch(kernels.merged, key, (programs, 1), arguments, lambda: (arguments, constants))

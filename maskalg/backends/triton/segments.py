@@ -8,6 +8,7 @@ import torch
 from maskalg_kernels import segments as kernels
 
 from ...values.masks.documents.shared_prefix import SEGMENT_DEPTHS, SEGMENT_ENDS
+from .launching.spec import OF_ALL
 
 _AT_ONCE: Final = 512  # positions, and segments, of a step
 
@@ -29,7 +30,7 @@ def _of_positions(
         count = len(parents)
         found = cu_seqlens.new_zeros(total, dtype=dtype)
         given = (cu_seqlens.contiguous(), parents.contiguous(), found, count, total)
-        kernel[(count + 1,)](*given, BLOCK=_AT_ONCE)
+        kernel[(count + 1,)](*given, BLOCK=_AT_ONCE, **OF_ALL)
     return found
 
 

@@ -7,6 +7,7 @@ import gc
 import os
 import shutil
 import sys
+import warnings
 import weakref
 from contextlib import contextmanager
 
@@ -16,6 +17,7 @@ import torch
 import maskalg as ma
 from maskalg import causal, document, sliding
 from maskalg.engine.normal_form import bound
+from tests.cases.kept_bits import Anew
 from tests.cases.stub_gpu import stub_gpu
 
 triton = pytest.importorskip("triton", reason="launches of Triton's kernels")
@@ -99,6 +101,18 @@ def launches_of(call, launches, monkeypatch):
 @pytest.mark.parametrize("name", list(CASES))
 def test_on_hopper(name, monkeypatch, tmp_path):
     check(name, "sm_90", CASES[name][2], monkeypatch, tmp_path)
+
+
+@pytest.mark.parametrize("weight", [ma.softmax, ma.relu])
+def test_bits_of_a_mask_that_costs(weight, monkeypatch, tmp_path):
+    from maskalg.backends.triton import kept
+
+    for name, new in (("_MEMORY", Anew()), ("_SERVES", {})):
+        monkeypatch.setattr(kept, name, new)
+    mask = causal & ((ma.q_idx - ma.kv_idx) % 7 < 3)
+    with stub_gpu(monkeypatch, tmp_path) as launches, warnings.catch_warnings(action="error"):
+        ma.attention(*inputs(), mask, weight=weight, backend="triton")
+    assert "kept_bits" in [launched.name for launched in launches]
 
 
 @pytest.mark.parametrize("target", ["sm_80", "sm_100", "sm_120"])

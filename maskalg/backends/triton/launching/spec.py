@@ -25,7 +25,7 @@ from typing import Any, Final, Literal, NamedTuple
 import torch
 import triton
 
-_OF_ALL: Final[dict[str, Any]] = {"enable_fp_fusion": True}
+OF_ALL: Final[dict[str, Any]] = {"enable_fp_fusion": True}
 """Options of every kernel. Triton 3.10 no longer fuses products and sums unless asked to: results
 are the same on every release."""
 
@@ -161,10 +161,10 @@ class KernelSpec:
     def options(self) -> dict[str, Any]:
         """The options that do not depend on a tile."""
         if not self.signature.gluon:
-            return _OF_ALL
+            return OF_ALL
         from triton.backends.nvidia.compiler import CUDAOptions
 
-        return _OF_ALL | {name: _OF_GLUON[name] for name in _OF_GLUON if hasattr(CUDAOptions, name)}
+        return OF_ALL | {name: _OF_GLUON[name] for name in _OF_GLUON if hasattr(CUDAOptions, name)}
 
     def block(
         self, name: str, dtype: torch.dtype, constants: Mapping[str, Any]
