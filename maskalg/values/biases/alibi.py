@@ -49,11 +49,9 @@ def alibi(slopes: Entries) -> Bias:
 # The second definition, and the rows of the catalogue.
 
 
-def alibi_by_hand(
-    slopes: ArrayLike, *, q_len: int, kv_len: int, q_shift: int = 0, kv_shift: int = 0
-) -> Floats:
+def alibi_by_hand(slopes: ArrayLike, **at: int) -> Floats:
     """`slopes[h] · (k − q)`; `slopes` is `[heads]` or `[batch, heads]`."""
-    q, k = places(q_len, kv_len, q_shift, kv_shift)
+    q, k = places(**at)
     m = np.atleast_2d(np.asarray(slopes, np.float64))
     return m[:, :, None, None] * (k - q)
 

@@ -143,32 +143,22 @@ def block_causal(chunk: int) -> Mask:
 # The second definition, and the rows of the catalogue.
 
 
-def causal_by_hand(*, q_len: int, kv_len: int, q_shift: int = 0, kv_shift: int = 0) -> Bools:
+def causal_by_hand(**at: int) -> Bools:
     """`q ≥ k`."""
-    q, k = places(q_len, kv_len, q_shift, kv_shift)
+    q, k = places(**at)
     return q >= k
 
 
-def sliding_by_hand(
-    w: int, *, q_len: int, kv_len: int, q_shift: int = 0, kv_shift: int = 0
-) -> Bools:
+def sliding_by_hand(w: int, **at: int) -> Bools:
     """`|q − k| < w`."""
-    q, k = places(q_len, kv_len, q_shift, kv_shift)
+    q, k = places(**at)
     return abs(q - k) < w
 
 
-def window_by_hand(
-    left: int | None,
-    right: int | None,
-    *,
-    q_len: int,
-    kv_len: int,
-    q_shift: int = 0,
-    kv_shift: int = 0,
-) -> Bools:
+def window_by_hand(left: int | None, right: int | None, **at: int) -> Bools:
     """`−left ≤ k − q ≤ right`; a side that is None has no bound."""
-    q, k = places(q_len, kv_len, q_shift, kv_shift)
-    keep: Bools = np.ones((1, 1, q_len, kv_len), np.bool_)
+    q, k = places(**at)
+    keep: Bools = q == q
     if left is not None:
         keep = keep & (k - q >= -left)
     if right is not None:
@@ -187,29 +177,23 @@ def strided_by_hand(d: int, **at: int) -> Bools:
     return pairs(lambda b, h, q, k: k <= q and (q - k < d or (q - k) % d == 0), **at)
 
 
-def dilated_by_hand(
-    d: int, *, q_len: int, kv_len: int, q_shift: int = 0, kv_shift: int = 0
-) -> Bools:
+def dilated_by_hand(d: int, **at: int) -> Bools:
     """`(q − k) mod d = 0`."""
-    q, k = places(q_len, kv_len, q_shift, kv_shift)
+    q, k = places(**at)
     keep: Bools = (q - k) % d == 0
     return keep
 
 
-def chunked_by_hand(
-    c: int, *, q_len: int, kv_len: int, q_shift: int = 0, kv_shift: int = 0
-) -> Bools:
+def chunked_by_hand(c: int, **at: int) -> Bools:
     """`⌊q / c⌋ = ⌊k / c⌋`."""
-    q, k = places(q_len, kv_len, q_shift, kv_shift)
+    q, k = places(**at)
     keep: Bools = q // c == k // c
     return keep
 
 
-def block_causal_by_hand(
-    c: int, *, q_len: int, kv_len: int, q_shift: int = 0, kv_shift: int = 0
-) -> Bools:
+def block_causal_by_hand(c: int, **at: int) -> Bools:
     """`⌊q / c⌋ ≥ ⌊k / c⌋`."""
-    q, k = places(q_len, kv_len, q_shift, kv_shift)
+    q, k = places(**at)
     keep: Bools = q // c >= k // c
     return keep
 

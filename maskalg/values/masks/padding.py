@@ -123,20 +123,12 @@ def padding_dtype(argument: str, found: object) -> errors.MaskTypeError:
 # The second definition, and the rows of the catalogue.
 
 
-def padding_by_hand(
-    lengths: ArrayLike,
-    *,
-    queries: bool | ArrayLike = False,
-    q_len: int,
-    kv_len: int,
-    q_shift: int = 0,
-    kv_shift: int = 0,
-) -> Bools:
+def padding_by_hand(lengths: ArrayLike, *, queries: bool | ArrayLike = False, **at: int) -> Bools:
     """`k < lengths[b]` and, with `queries`, `q < lengths[b]`; `lengths` is `[batch]`.
 
     `queries` may be lengths `[batch]` of their own: `q < queries[b]`.
     """
-    q, k = places(q_len, kv_len, q_shift, kv_shift)
+    q, k = places(**at)
     given = np.atleast_1d(np.asarray(lengths))
     if queries is False:
         return np.concatenate([k < length for length in given])

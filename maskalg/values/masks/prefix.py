@@ -42,11 +42,9 @@ def prefix(length: int | Entries) -> Mask:
 # The second definition, and the rows of the catalogue.
 
 
-def prefix_by_hand(
-    n: ArrayLike, *, q_len: int, kv_len: int, q_shift: int = 0, kv_shift: int = 0
-) -> Bools:
+def prefix_by_hand(n: ArrayLike, **at: int) -> Bools:
     """`k < n`, for one number `n` or for `n[b]` of shape `[batch]`."""
-    _, k = places(q_len, kv_len, q_shift, kv_shift)
+    _, k = places(**at)
     return np.concatenate([k < bound for bound in np.atleast_1d(np.asarray(n))])
 
 

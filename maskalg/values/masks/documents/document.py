@@ -323,16 +323,14 @@ def document_by_hand(
     return keep
 
 
-def document_from_cu_seqlens_by_hand(
-    cu: ArrayLike, *, q_len: int, kv_len: int, q_shift: int = 0, kv_shift: int = 0
-) -> Bools:
+def document_from_cu_seqlens_by_hand(cu: ArrayLike, **at: int) -> Bools:
     """Both positions in one `cu[d] ≤ x < cu[d + 1]`; `cu` is `[documents + 1]`, ascending.
 
     Positions outside all documents, those past `cu[−1]` among them, keep nothing.
     """
-    q, k = places(q_len, kv_len, q_shift, kv_shift)
+    q, k = places(**at)
     bounds = np.asarray(cu)
-    keep = np.zeros((1, 1, q_len, kv_len), np.bool_)
+    keep: Bools = q != q
     for d in range(len(bounds) - 1):
         start, end = bounds[d], bounds[d + 1]
         keep = keep | ((start <= q) & (q < end) & (start <= k) & (k < end))
