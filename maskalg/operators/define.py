@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 import torch
 
 from .. import errors
-from ..backends.call import Call, scale_of
+from ..backends.call import Call, Result, scale_of
 from ..backends.choice import backend_of
 from ..backends.float8 import attend_float8
 from ..backends.pages import attend_pages
@@ -96,52 +96,26 @@ class Operands(NamedTuple):
         )  # fmt: skip
 
 
-def _results(found: Operands, out: torch.Tensor, lse: torch.Tensor | None) -> Results:
-    """Output, and lse, which has no elements where there is none."""
-    return out, found.query.new_empty(0, dtype=torch.float32) if lse is None else lse
-
-
-def _empty_results(found: Operands, call: Call) -> Results:
+def _empty(call: Call, found: Operands) -> Result:
     query = found.query
     dtype = torch.float64 if query.dtype == torch.float64 else torch.float32
     lse = query.new_empty(query.shape[:3], dtype=dtype) if found.lse_wanted else None
-    return _results(found, empty_result(query, found.value.shape[-1], call.out_dtype), lse)
+    return empty_result(query, found.value.shape[-1], call.out_dtype), lse
 
 
-def _forward(*operands: Any) -> Results:
-    """Output, and lse, which has no elements unless it is wanted; no sink takes part.
-
-    For weights that have a formula, the sum of weights stands for the lse.
-    """
-    found = Operands(*operands)
-    return _results(found, *backend_of(found.backend).compute(found.call(), found.lse_wanted))
-
-
-def _forward_fake(*operands: Any) -> Results:
-    found = Operands(*operands)
-    return _empty_results(found, found.call())
-
-
-def _float8_call(descale: Tensors, found: Operands) -> Call:
+def _float8_call(found: Operands, descale: Tensors) -> Call:
+    """`descale` has three tensors, or none."""
     descales = descales_of(descale, *found.inputs) if descale else None
     return found.call(lse_wanted=found.lse_wanted, descales=descales)
 
 
-def _float8(descale: Tensors, *operands: Any) -> Results:
-    """As `_forward`; `descale` has three tensors, or none."""
-    found = Operands(*operands)
-    out, lse = attend_float8(_float8_call(descale, found), found.backend)
-    return _results(found, in_order_of(found.query, out), lse)
-
-
-def _float8_fake(descale: Tensors, *operands: Any) -> Results:
-    found = Operands(*operands)
-    return _empty_results(found, _float8_call(descale, found))
-
-
 def _pages_call(
-    pages: Tensors, most_queries: int | None, descale: Tensors, found: Operands
+    found: Operands, pages: Tensors, most_queries: int | None, descale: Tensors
 ) -> Call:
+    """`pages` are table, lengths and, of packed queries, where requests begin.
+
+    A structure drops what requests have not.
+    """
     query, key, value = found.inputs
     starts = pages[2] if len(pages) > 2 else None
     where = Pages(pages[0], pages[1], starts, most_queries)
@@ -151,21 +125,37 @@ def _pages_call(
     return found.call(lse_wanted=found.lse_wanted, descales=descales, pages=where)
 
 
-def _pages(pages: Tensors, most_queries: int | None, descale: Tensors, *operands: Any) -> Results:
-    """As `_float8`; `pages` are table, lengths and, of packed queries, where requests begin.
+def _forward(call: Call, found: Operands) -> Result:
+    """Output, and lse, which has no elements unless it is wanted; no sink takes part.
 
-    A structure drops what requests have not.
+    For weights that have a formula, the sum of weights stands for the lse.
     """
-    found = Operands(*operands)
-    out, lse = attend_pages(_pages_call(pages, most_queries, descale, found), found.backend)
-    return _results(found, in_order_of(found.query, out), lse)
+    return backend_of(found.backend).compute(call, found.lse_wanted)
 
 
-def _pages_fake(
-    pages: Tensors, most_queries: int | None, descale: Tensors, *operands: Any
-) -> Results:
-    found = Operands(*operands)
-    return _empty_results(found, _pages_call(pages, most_queries, descale, found))
+def _float8(call: Call, found: Operands) -> Result:
+    out, lse = attend_float8(call, found.backend)
+    return in_order_of(found.query, out), lse
+
+
+def _pages(call: Call, found: Operands) -> Result:
+    out, lse = attend_pages(call, found.backend)
+    return in_order_of(found.query, out), lse
+
+
+def _operator(
+    call: Callable[..., Call], results: Callable[[Call, Operands], Result]
+) -> Callable[..., Results]:
+    """A forward operator: `call` of its operands and of its own arguments, and its results."""
+    count = len(Operands._fields)
+
+    def operator(*given: Any) -> Results:
+        found = Operands(*given[-count:])
+        out, lse = results(call(found, *given[:-count]), found)
+        # Where there is no lse it has no elements.
+        return out, found.query.new_empty(0, dtype=torch.float32) if lse is None else lse
+
+    return operator
 
 
 def _backward(
@@ -316,13 +306,14 @@ def _autograd() -> Iterator[None]:
         yield
 
 
-for _name, _real, _fake in (
-    (FORWARD, _forward, _forward_fake),
-    (FLOAT8_FORWARD, _float8, _float8_fake),
-    (PAGES_FORWARD, _pages, _pages_fake),
-    (BACKWARD, _backward, _backward_fake),
+for _name, _call, _results in (
+    (FORWARD, Operands.call, _forward),
+    (FLOAT8_FORWARD, _float8_call, _float8),
+    (PAGES_FORWARD, _pages_call, _pages),
 ):
-    torch.library.impl(_name, "CompositeExplicitAutograd", _real)
-    torch.library.register_fake(_name, _fake)
+    torch.library.impl(_name, "CompositeExplicitAutograd", _operator(_call, _results))
+    torch.library.register_fake(_name, _operator(_call, _empty))
+torch.library.impl(BACKWARD, "CompositeExplicitAutograd", _backward)
+torch.library.register_fake(BACKWARD, _backward_fake)
 torch.library.register_autograd(FORWARD, _gradients, setup_context=remember)
 torch.library.register_autograd(BACKWARD, _refuse)
