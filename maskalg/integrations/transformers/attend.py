@@ -15,8 +15,7 @@ from ...values.biases import softcap as softcap_bias
 from ...values.weights import Weight, softmax, softmax_with_sink
 from .. import messages
 from ..written import from_tensor
-from .model_mask import ModelMask
-from .packing import note_leaking_documents
+from .model_mask import ModelMask, note_leaking_documents
 
 # What models pass along that changes nothing here: the mask holds the window and the positions.
 _KNOWN: Final = frozenset(

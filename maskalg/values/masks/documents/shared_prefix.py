@@ -17,18 +17,21 @@ from ....formula.entries import Entries, integers, readable
 from ....formula.nodes import SCORE, K, Q
 from ....formula.parameters import Table
 from ....formula.printing import called
+from ....formula.watched import watched
 from ...algebra import Mask
 from ...arguments import at, entries_within, positions
 from ...by_hand import IDS, Bools, MaskRows, entry, padded, pairs
 from .ancestry import ancestry
 from .document import cumulative, packed_length
-from .tables import define, served
 
 __all__ = ["shared_prefix"]
 
 _PAIRS_AT_ONCE: Final = 1 << 26  # of segments that are compared
+# Tables of packed segments are operators of torch, of one operation each: every small operation
+# that makes such a table takes the host as long as a kernel that makes all of it. The GPU backend,
+# once it is loaded, has kernels for them.
 SEGMENT_ENDS: Final = "maskalg::segment_ends"
-"""The operator of `_ends` (`tables`)."""
+"""The operator of `_ends`."""
 
 SEGMENT_DEPTHS: Final = "maskalg::segment_depths"
 """Likewise of `_depths`."""
@@ -128,7 +131,7 @@ class _SharedPrefix:
         call = _FROM_CU_SEQLENS
         total, cu_seqlens, above = _checked(call, cu_seqlens, parents, total)
         where = cu_seqlens.device if device is None else torch.device(device)
-        if total is not None and served(where, cu_seqlens, above):
+        if total is not None and _served(where, cu_seqlens, above):
             end, mean = torch.ops.maskalg.segment_ends(cu_seqlens, above, total), None
         else:
             packed = _Segments.of(call, cu_seqlens, above, total, where)
@@ -151,7 +154,7 @@ class _SharedPrefix:
         """
         total, cu_seqlens, above = _checked(_DEPTHS, cu_seqlens, parents, total)
         where = cu_seqlens.device if device is None else torch.device(device)
-        if total is not None and served(where, cu_seqlens, above):
+        if total is not None and _served(where, cu_seqlens, above):
             return cast(torch.Tensor, torch.ops.maskalg.segment_depths(cu_seqlens, above, total))
         return _Segments.of(_DEPTHS, cu_seqlens, above, total, where).depths()
 
@@ -256,8 +259,18 @@ def _depths(cu_seqlens: torch.Tensor, parents: torch.Tensor, total: int) -> torc
     return _Segments.of(_DEPTHS, cu_seqlens, parents, total, cu_seqlens.device).depths()
 
 
-define(SEGMENT_ENDS, "(Tensor cu_seqlens, Tensor parents, int total) -> Tensor", _ends)
-define(SEGMENT_DEPTHS, "(Tensor cu_seqlens, Tensor parents, int total) -> Tensor", _depths)
+for _name, _by_torch in ((SEGMENT_ENDS, _ends), (SEGMENT_DEPTHS, _depths)):
+    torch.library.define(_name, "(Tensor cu_seqlens, Tensor parents, int total) -> Tensor")
+    torch.library.impl(_name, "CompositeExplicitAutograd", _by_torch)
+
+
+def _served(where: torch.device, *tensors: torch.Tensor) -> bool:
+    """Whether tensors lie on the GPU of the result, and nobody watches operations."""
+    if where.type != "cuda" or watched(*tensors):
+        return False
+    here = tensors[0].device
+    alike = all(tensor.device == here for tensor in tensors)
+    return alike and here.type == "cuda" and where.index in (here.index, None)
 
 
 def _parents(call: str, parents: object) -> torch.Tensor:
