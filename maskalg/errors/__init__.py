@@ -13,4 +13,3 @@ from .kinds import MaskValueError as MaskValueError
 from .kinds import MissingPackageError as MissingPackageError
 from .kinds import RecompilationWarning as RecompilationWarning
 from .strangers import *
-from .told import told as told

@@ -1,15 +1,17 @@
 """Of values that stand where a mask, a bias or a score should, and of names that others use.
 
-Other attention functions and modules have arguments by other names: the error says ours.
+Other attention functions and modules have arguments by other names: the error says ours. So does
+that of a method that is called with arguments that it does not have.
 """
 
 from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
-from typing import Final
+from functools import wraps
+from typing import Any, Final, TypeVar, cast
 
 from .kinds import MaskAttributeError, MaskTypeError
 
@@ -213,3 +215,47 @@ def module_arguments(given: tuple[object, ...], named: Mapping[str, object]) -> 
         "the query, key and value it is called with, [batch, heads, length, head_dim]: project in "
         "torch.nn.Linear of your own, with .unflatten(-1, (heads, head_dim)).transpose(1, 2)."
     )
+
+
+_Method = TypeVar("_Method", bound=Callable[..., Any])
+
+_COUNTS: Final = frozenset(("batch", "heads"))
+_CHOICES: Final = frozenset(("entry", "head"))
+
+
+def told(method: _Method) -> _Method:
+    """`method`, which raises `MaskTypeError` where a call does not fit its signature."""
+
+    @wraps(method)
+    def call(*args: Any, **named: Any) -> Any:
+        try:
+            return method(*args, **named)
+        except TypeError as problem:
+            inner = problem.__traceback__ and problem.__traceback__.tb_next
+            if inner is not None:  # raised within the method
+                raise
+            raise _misfit(method, problem, named) from None
+
+    return cast(_Method, call)
+
+
+def _misfit(
+    method: Callable[..., Any], problem: TypeError, named: dict[str, object]
+) -> MaskTypeError:
+    parameters = [p for p in inspect.signature(method).parameters.values() if p.name != "self"]
+    known = [p.name for p in parameters]
+    unknown = [name for name in named if name not in known]
+    hint = "".join(near(name, known) for name in unknown)
+    if _COUNTS & set(unknown) and set(known) >= _CHOICES:
+        hint = (
+            " `batch` and `heads` are counts in every call; entry=… and head=… choose the batch "
+            "entry and the head that are shown."
+        )
+    elif _CHOICES & set(unknown) and set(known) >= _COUNTS:
+        hint = (
+            " batch=… and heads=… say how many there are, and the result has all of them: choose "
+            "from it, as in blocks(…).labels[entry, head]."
+        )
+    listed = ", ".join(p.name if p.default is p.empty else f"{p.name}=…" for p in parameters)
+    said = str(problem).split(".", 1)[-1]
+    return MaskTypeError(f"{said}. It takes {listed}.{hint}")
