@@ -56,15 +56,10 @@ def plan_of(call: Call, *, tuned: bool = True) -> Plan:
     """The plan of a call, looked up by structure, shapes and dtype; of the tables alone, if not
     `tuned`."""
     told = told_of(call)
-    arch, choices = machine_of(call.query.device)
     return structure_plan(
         call.form.structure,
         told.style,
-        call.query.shape[-1],
-        call.value.shape[-1],
-        call.query.dtype,
-        arch,
-        *_weights(call, choices if tuned else NOTHING_TUNED),
+        *_at(call, tuned),
         short=told.short,
         long=told.long_documents,
         counted=told.counted,
@@ -134,10 +129,13 @@ def of_paths(structure: Structure) -> bool:
     return rung_of(structure).in_kernel == "summaries"
 
 
-def _weights(call: Call, choices: Choices) -> tuple[bool, Choices]:
-    """Whether weights have a formula, and the choices that hold then: they are of softmaxes."""
-    weighted = call.weight.formula is not None
-    return weighted, NOTHING_TUNED if weighted else choices
+def _at(call: Call, tuned: bool) -> tuple[int, int, torch.dtype, str, bool, Choices]:
+    """The dimensions, dtype and architecture of a call, whether weights have a formula, and the
+    choices that hold: of softmaxes, where `tuned`."""
+    (arch, choices), weighted = machine_of(call.query.device), call.weight.formula is not None
+    dims = (call.query.shape[-1], call.value.shape[-1])
+    held = choices if tuned and not weighted else NOTHING_TUNED
+    return *dims, call.query.dtype, arch, weighted, held
 
 
 @lru_cache(maxsize=4096)
@@ -210,17 +208,8 @@ def structure_plan(
 
 def backward_plan_of(call: Call, plan: Plan, *, tuned: bool = True) -> BackwardPlan:
     """The plan of the gradients of a call; of the tables alone, if not `tuned`."""
-    arch, choices = machine_of(call.query.device)
-    return backward_plan(
-        call.form.structure,
-        _style_of_gradients(call, plan),
-        call.query.shape[-1],
-        call.value.shape[-1],
-        call.query.dtype,
-        arch,
-        *_weights(call, choices if tuned else NOTHING_TUNED),
-        counted=plan.counted,
-    )
+    style = _style_of_gradients(call, plan)
+    return backward_plan(call.form.structure, style, *_at(call, tuned), counted=plan.counted)
 
 
 def _takes_counted(call: Call) -> bool:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from ..backward import backward_tiles_for, hopper_backward_tile_for
 from ..forward import hopper_tile_for, tiles_for
 from ..patterns import PATTERNS
 from ..shapes import HopperBackwardTile, HopperTile, Tile, dims_of
 from .choices import Configuration, Key, legal
+
+Change = dict[str, Any]
+"""Fields of a tile that a neighbour has otherwise."""
 
 _BLOCKS: Final = (32, 256)
 _HOPPER_BLOCKS: Final = (64, 128)  # 256 columns of scores leave a consumer no registers
@@ -33,15 +36,14 @@ run at once on a multiprocessor, or three.
 
 def table_tiles(architecture: str, key: Key) -> tuple[Configuration, ...]:
     """The tables' tiles for `key`, in order, on inputs that every tier serves."""
-    shape = (architecture, key.size, key.element_bytes, key.pattern)
     at = (architecture, key.size, key.element_bytes, key.pattern)
     hopper: HopperTile | HopperBackwardTile | None
     if key.kernel == "forward":
         hopper = hopper_tile_for(*at, biased=key.biased)
-        plain = tiles_for(*shape)
+        plain = tiles_for(*at)
     else:
         hopper = hopper_backward_tile_for(*at, of=key.kernel, biased=key.biased)
-        plain = backward_tiles_for(*shape, of=key.kernel)
+        plain = backward_tiles_for(*at, of=key.kernel)
     return plain if hopper is None else (hopper, *plain)
 
 
@@ -66,59 +68,47 @@ def first_candidates(architecture: str, key: Key) -> tuple[Configuration, ...]:
 def neighbours(architecture: str, key: Key, tile: Configuration) -> tuple[Configuration, ...]:
     """The tiles that differ from `tile` in one respect, as far as they are legal."""
     if isinstance(tile, Tile):
-        found: Iterable[Configuration] = _of_plain(tile)
+        changes = _of_plain(tile)
     elif isinstance(tile, HopperTile):
-        found = _of_hopper(tile)
+        changes = _of_hopper(tile)
     else:
-        found = _of_hopper_backward(tile)
+        changes = _of_hopper_backward(tile)
+    found = [replace(tile, **change) for change in changes]
     return tuple(near for near in _kept(architecture, key, found) if near != tile)
 
 
-def _of_plain(tile: Tile) -> Iterator[Tile]:
-    for block in _beside(tile.block_q, _BLOCKS):
-        yield replace(tile, block_q=block)
-    for block in _beside(tile.block_kv, _BLOCKS):
-        yield replace(tile, block_kv=block)
-    for warps in _beside(tile.warps, _WARPS):
-        yield replace(tile, warps=warps)
-    for stages in _next_to(tile.stages, _STAGES):
-        yield replace(tile, stages=stages)
-    yield replace(tile, one_loop=not tile.one_loop)
+def _of_plain(tile: Tile) -> Iterator[Change]:
+    yield from ({"block_q": block} for block in _beside(tile.block_q, _BLOCKS))
+    yield from ({"block_kv": block} for block in _beside(tile.block_kv, _BLOCKS))
+    yield from ({"warps": warps} for warps in _beside(tile.warps, _WARPS))
+    yield from ({"stages": stages} for stages in _next_to(tile.stages, _STAGES))
+    yield {"one_loop": not tile.one_loop}
 
 
-def _of_hopper(tile: HopperTile) -> Iterator[HopperTile]:
-    for block in _beside(tile.block_kv, _HOPPER_BLOCKS):
-        yield replace(tile, block_kv=block)
-    for stages in _next_to(tile.stages, _HOPPER_STAGES):
-        yield replace(tile, stages=stages)
+def _of_hopper(tile: HopperTile) -> Iterator[Change]:
+    yield from ({"block_kv": block} for block in _beside(tile.block_kv, _HOPPER_BLOCKS))
+    yield from ({"stages": stages} for stages in _next_to(tile.stages, _HOPPER_STAGES))
     for consumers, budgets in _REGISTERS.items():
         dealt = budgets if consumers == tile.consumers else budgets[:1]
         for registers, of_consumer, of_producer in dealt:
-            yield replace(
-                tile,
-                consumers=consumers,
-                registers=registers,
-                consumer_registers=of_consumer,
-                producer_registers=of_producer,
-                turns=tile.turns and consumers > 1,
-            )
+            yield {
+                "consumers": consumers,
+                "registers": registers,
+                "consumer_registers": of_consumer,
+                "producer_registers": of_producer,
+                "turns": tile.turns and consumers > 1,
+            }
     if tile.consumers > 1:
-        yield replace(tile, turns=not tile.turns)
-    yield replace(tile, persistent=not tile.persistent)
-    yield replace(tile, overlap=not tile.overlap)
+        yield {"turns": not tile.turns}
+    yield from ({name: not getattr(tile, name)} for name in ("persistent", "overlap"))
 
 
-def _of_hopper_backward(tile: HopperBackwardTile) -> Iterator[HopperBackwardTile]:
-    for block in _beside(tile.block, _HOPPER_BLOCKS):
-        yield replace(tile, block=block)
-    for stages in _next_to(tile.stages, _HOPPER_STAGES):
-        yield replace(tile, stages=stages)
-    yield replace(tile, overlap=not tile.overlap)
-    yield replace(tile, anew=not tile.anew)
-    yield replace(tile, persistent=not tile.persistent)
-    yield replace(tile, consumers=2 if tile.consumers == 1 else 1)
-    yield replace(tile, divided=not tile.divided)
-    yield replace(tile, one_ring=not tile.one_ring)
+def _of_hopper_backward(tile: HopperBackwardTile) -> Iterator[Change]:
+    yield from ({"block": block} for block in _beside(tile.block, _HOPPER_BLOCKS))
+    yield from ({"stages": stages} for stages in _next_to(tile.stages, _HOPPER_STAGES))
+    yield from ({name: not getattr(tile, name)} for name in ("overlap", "anew", "persistent"))
+    yield {"consumers": 2 if tile.consumers == 1 else 1}
+    yield from ({name: not getattr(tile, name)} for name in ("divided", "one_ring"))
 
 
 def _beside(size: int, limits: tuple[int, int]) -> list[int]:
