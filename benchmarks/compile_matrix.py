@@ -1,35 +1,37 @@
 """Compiles kernels of random compositions, or of the catalogue, for GPUs that are not here.
 
-    python -m benchmarks.compile_matrix --count 2000 --jobs 8 --results cells.jsonl
-    python -m benchmarks.compile_matrix --catalogue --jobs 64 --results catalogue.jsonl
+    python -m benchmarks.compile_matrix --minutes 9 --results cells.jsonl
+    PYTHONPATH=triton-3.9 python -m benchmarks.compile_matrix --minutes 9 --results cells.jsonl
+    python -m benchmarks.compile_matrix --catalogue --results catalogue.jsonl
     python -m benchmarks.compile_matrix --catalogue --count 500 --targets sm_80,sm_120
 
 From the root of the repository. A cell is an expression, a head dimension, a dtype, a target and a
-kernel, compiled with the tile that a launch there would choose. Cells are drawn from `--seed` and
-their numbers, so the first 2,000 are a sample of all there are; `--catalogue` takes the masks and
-biases of `maskalg.testing` one by one, in an order drawn from the seed, all of them without
-`--count`. Each cell done is a line of `--results`, and one that the
-file has of this Triton is not compiled again: start another file after a change of the package.
-The summary counts, by target, failures, cells that need more shared memory than there is, and those
-that keep more than `fitting.MOST_SPILLED` bytes of a thread's registers in memory; it lists
-the worst. The exit status is 1 if there are any.
+kernel, compiled with the tile that a launch there would choose, by a process of its own. Cells are
+drawn from `--seed` and their numbers, so the first 2,000 are a sample of all there are;
+`--catalogue` takes the masks and biases of `maskalg.testing` one by one, in an order drawn from the
+seed, all of them without `--count`. Each cell done is a line of `--results`, and one that the file
+has of this Triton is not compiled again: the same command continues what `--minutes` or anything
+else ended. Start another file after a change of the package. Several releases of Triton share a
+file, and the summary has them side by side: by target the kernels, and how many fail, need more
+shared memory than there is, or keep more than `fitting.MOST_SPILLED` bytes of a thread's registers
+in memory. It lists the worst. The exit status is 1 if there are any.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import os
 import random
 import sys
 import time
-from collections import Counter
-from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from functools import lru_cache
+from collections.abc import Iterable, Iterator
 from itertools import product
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
+from typing import Any, Final
 
 import torch
 import triton
@@ -47,9 +49,13 @@ DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32, 
 DIMS = (16, 32, 64, 128, 256)
 OTHER_DIMS = (8, 24, 40, 72, 80, 96, 100, 112, 160, 192, 224)
 PASSES = ("forward", "decode", "queries", "keys", "one pass", "entries")
+LONGEST: Final = 240
+"""Seconds after which a cell has failed."""
 
 Cell = tuple[str, int, str, str, str]
 """Expression, head dimension, dtype, target and pass."""
+Result = dict[str, Any]
+"""Of one kernel."""
 
 
 def random_cells(seed: int, targets: list[str]) -> Iterator[Cell]:
@@ -69,7 +75,6 @@ def catalogue_cells(seed: int, targets: list[str]) -> Iterator[Cell]:
     return iter(cells)
 
 
-@lru_cache(maxsize=256)
 def expression_of(name: str) -> Expression:
     """The expression of a cell."""
     kind, _, which = name.partition(" ")
@@ -90,11 +95,11 @@ def served(cell: Cell) -> bool:
     return kernel != "entries" or not name.startswith("mask")
 
 
-def compiled(cell: Cell) -> list[dict[str, Any]]:
+def compiled(cell: Cell) -> list[Result]:
     """What each kernel of a cell came to: of few queries for each number of rows of a tile, of
     entries for each reading."""
     name, dim, dtype, target, wanted = cell
-    results: list[dict[str, Any]] = []
+    results: list[Result] = []
     told = {"cell": cell, "triton": triton.__version__}
     try:
         kernels = kernels_offline(expression_of(name), target, dim, DTYPES[dtype])
@@ -103,7 +108,7 @@ def compiled(cell: Cell) -> list[dict[str, Any]]:
     for kernel, compiler in kernels.items():
         if not kernel.startswith(wanted):
             continue
-        result: dict[str, Any] = told | {"kernel": kernel}
+        result: Result = told | {"kernel": kernel}
         began = time.perf_counter()
         try:
             report = compiler()
@@ -116,7 +121,7 @@ def compiled(cell: Cell) -> list[dict[str, Any]]:
     return results or [told | {"kernel": None}]
 
 
-def problem_of(result: dict[str, Any]) -> str | None:
+def problem_of(result: Result) -> str | None:
     """What is wrong with a kernel, in the words of the summary."""
     if "failure" in result:
         return "fail"
@@ -127,21 +132,80 @@ def problem_of(result: dict[str, Any]) -> str | None:
     return "spill" if (result["stack"] or 0) > MOST_SPILLED else None
 
 
-def summary(results: list[dict[str, Any]], listed: int) -> int:
-    """Print what came of all cells; how many kernels are wrong."""
-    by_target: dict[str, Counter[str]] = {}
-    for result in results:
-        counts = by_target.setdefault(result["cell"][3], Counter())
-        counts["kernels"] += result["kernel"] is not None
-        counts[problem_of(result) or ""] += 1
-    columns = ("kernels", "fail", "over shared memory", "spill")
-    print(f"{'':8}" + "".join(f"{column:>20}" for column in columns))
-    for target, counts in sorted(by_target.items()):
-        print(f"{target:8}" + "".join(f"{counts[column]:>20}" for column in columns))
+def _send(writer: Connection, cell: Cell, folder: str) -> None:
+    torch.set_num_threads(1)
+    with TemporaryDirectory(dir=folder) as kernels:
+        triton.knobs.cache.dir = kernels
+        results = compiled(cell)
+    writer.send(results)
+
+
+def in_processes(
+    cells: Iterable[Cell], jobs: int, until: float
+) -> Iterator[tuple[Cell, list[Result]]]:
+    """The results of each cell that is compiled by `until`, of `time.monotonic`.
+
+    A cell has a process, whose memory is given back, and which fails alone where a compiler ends it
+    or never ends.
+    """
+    forked = multiprocessing.get_context("fork")
+    running: dict[Any, tuple[Cell, multiprocessing.process.BaseProcess, float]] = {}
+    waiting = iter(cells)
+    with TemporaryDirectory() as folder:
+        while (now := time.monotonic()) < until:
+            while len(running) < jobs and (cell := next(waiting, None)) is not None:
+                reader, writer = forked.Pipe(duplex=False)
+                process = forked.Process(target=_send, args=(writer, cell, folder), daemon=True)
+                process.start()
+                writer.close()
+                running[reader] = cell, process, now
+            if not running:
+                return
+            ended = wait(list(running), timeout=1)
+            for reader, (cell, process, began) in list(running.items()):
+                if reader in ended:
+                    try:
+                        results = reader.recv()
+                    except EOFError:
+                        process.join()
+                        results = _no_result(cell, f"exit status {process.exitcode}")
+                elif now - began > LONGEST:
+                    results = _no_result(cell, f"not compiled in {LONGEST} seconds")
+                else:
+                    continue
+                process.kill()
+                process.join()
+                del running[reader]
+                yield cell, results
+        for _, process, _ in running.values():
+            process.kill()
+            process.join()
+
+
+def _no_result(cell: Cell, why: str) -> list[Result]:
+    return [{"cell": cell, "triton": triton.__version__, "kernel": cell[4], "failure": why}]
+
+
+def summary(results: list[Result], listed: int) -> int:
+    """Print what came of cells, releases of Triton side by side; how many kernels are wrong."""
+    releases = sorted({result["triton"] for result in results})
+    columns = ("kernels", "fail", "over shared memory", "spill", "most bytes spilled")
+    print(f"| | {' | '.join(f'{release}: {c}' for release in releases for c in columns)} |")
+    print("|---" * (1 + len(columns) * len(releases)) + "|")
+    for target in (*sorted({result["cell"][3] for result in results}), "all"):
+        row = [target]
+        for release in releases:
+            of = [r for r in results if r["triton"] == release and target in (r["cell"][3], "all")]
+            problems = [problem_of(result) for result in of]
+            row.append(str(sum(result["kernel"] is not None for result in of)))
+            row += [str(problems.count(column)) for column in columns[1:4]]
+            row.append(str(max((result.get("stack") or 0 for result in of), default=0)))
+        print(f"| {' | '.join(row)} |")
     wrong = [result for result in results if problem_of(result)]
     for result in sorted(wrong, key=lambda r: -(r.get("stack") or 1 << 20))[:listed]:
         found = result.get("failure") or f"{result['tier']}, {result['stack']} bytes spilled"
-        print(f"  {problem_of(result)}: {', '.join(map(str, result['cell']))}: {found[:200]}")
+        where = ", ".join(map(str, result["cell"]))
+        print(f"  {problem_of(result)}: {result['triton']}, {where}: {found[:200]}")
     return len(wrong)
 
 
@@ -155,10 +219,13 @@ def main() -> int:
     add("--passes", default=",".join(PASSES), help="kernels, with commas (%(default)s)")
     add("--dtypes", default=",".join(DTYPES), help="of inputs, with commas (%(default)s)")
     add("--seed", type=int, default=0, help="from which cells are drawn (%(default)s)")
-    add("--jobs", type=int, default=os.cpu_count(), help="cells at a time (%(default)s)")
+    cores = len(os.sched_getaffinity(0))
+    add("--jobs", type=int, default=cores, help="cells at a time (a core each: %(default)s)")
+    add("--minutes", type=float, default=float("inf"), help="after which to end (none)")
     add("--results", type=Path, help="a file of JSON lines: cells that it has are not compiled")
     add("--list", type=int, default=20, help="how many of the worst are listed (%(default)s)")
     options = parser.parse_args()
+    began = time.monotonic()
     drawn = catalogue_cells if options.catalogue else random_cells
     count = options.count or (sys.maxsize if options.catalogue else 2000)
     passes, dtypes = options.passes.split(","), options.dtypes.split(",")
@@ -168,24 +235,26 @@ def main() -> int:
             break
         if cell[4] in passes and cell[2] in dtypes and served(cell):
             cells.append(cell)
-    known: dict[Cell, list[dict[str, Any]]] = {}
+    known: dict[tuple[str, Cell], list[Result]] = {}
     if options.results and options.results.exists():
         for line in options.results.read_text().splitlines():
-            result = json.loads(line)
-            if result["triton"] == triton.__version__:
-                known.setdefault(tuple(result["cell"]), []).append(result)
-    missing = [cell for cell in cells if cell not in known]
-    began = time.perf_counter()
-    with ProcessPoolExecutor(options.jobs) as pool:
-        futures = {pool.submit(compiled, cell): cell for cell in missing}
-        for future in as_completed(futures):
-            known[futures[future]] = future.result()
-            if options.results:
-                with options.results.open("a") as file:
-                    file.writelines(f"{json.dumps(each)}\n" for each in future.result())
-    seconds = time.perf_counter() - began
-    print(f"Triton {triton.__version__}, {len(cells)} cells, {len(missing)} now, {seconds:.0f} s")
-    return 1 if summary([each for cell in cells for each in known[cell]], options.list) else 0
+            for result in json.loads(line):
+                known.setdefault((result["triton"], tuple(result["cell"])), []).append(result)
+    here = triton.__version__
+    missing = [cell for cell in cells if (here, cell) not in known]
+    for cell, results in in_processes(missing, options.jobs, began + 60 * options.minutes):
+        known[here, cell] = results
+        if options.results:
+            with options.results.open("a") as file:
+                file.write(f"{json.dumps(results)}\n")
+    releases = sorted({release for release, _ in known})
+    for release in releases:
+        done = sum((release, cell) in known for cell in cells)
+        print(f"Triton {release}: {done:,} of {len(cells):,} cells")
+    of_cells = [
+        each for release in releases for cell in cells for each in known.get((release, cell), [])
+    ]
+    return 1 if summary(of_cells, options.list) else 0
 
 
 if __name__ == "__main__":
