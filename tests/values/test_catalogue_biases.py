@@ -120,6 +120,14 @@ def test_kerple_and_sandwich_by_hand() -> None:
     assert added(ma.sandwich(3 * one, 2, dim=2), 2)[0] == pytest.approx([3, 3 * np.cos(1e-4)])
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_sandwich_keeps_its_curve_in_float32_beside_factors_in_16_bits(dtype: torch.dtype) -> None:
+    factors = torch.tensor([0.5], dtype=dtype)
+    wanted = [sum(np.cos(q / 10000 ** (2 * i / 128)) for i in range(1, 65)) / 2 for q in range(9)]
+    found = (ma.everything + ma.sandwich(factors, 9)).to_dense(9)[0, 0, :, 0]
+    assert found.tolist() == pytest.approx(wanted, rel=1e-6)
+
+
 def test_positions_without_an_entry_are_refused() -> None:
     with pytest.raises(ma.MaskValueError, match=r"has 3 entries along dimension 0"):
         added(ma.key_bias(torch.zeros(3)), 2, 4)
