@@ -104,7 +104,7 @@ def resolve(bound: Bound, given: Lengths) -> Extents:
 
 def _told(bound: Bound, sizes: dict[str, list[int]], index: str) -> int:
     """How many batch entries, or heads, the tables tell; 1 where nothing depends on them."""
-    if bound.structure.depends_on(index) and not sizes[index]:
+    if is_untold(bound, index):
         given = "heads" if index == "head" else index
         raise errors.MaskValueError(
             f"the expression depends on `{index}`, and no table tells how many: pass {given}=…."
@@ -147,9 +147,11 @@ def _misfit(query: Shape, key: Shape, value: Shape) -> str | None:
     wrong = None
     if not batch == key_batch == value[0]:
         wrong = "the batch sizes differ (write one entry for all as x.expand(batch, -1, -1, -1))"
+    elif kv_heads == 0:
+        wrong = "the key has no heads (write at least one)"
     elif kv_heads != value[1]:
         wrong = "key and value have different numbers of heads"
-    elif kv_heads == 0 or heads % kv_heads:
+    elif heads % kv_heads:
         wrong = f"{heads} query heads are no multiple of {kv_heads} key-value heads"
     elif kv_len != value[2]:
         wrong = "key and value have different lengths"
@@ -265,8 +267,10 @@ def dependence(mask: Node, bound: Bound, extents: Extents) -> Dependence:
 def is_untold(bound: Bound, index: str) -> bool:
     """Whether calls differ in how many batch entries, or heads, a formula tells apart.
 
-    A table of one entry there serves calls with any number of them.
+    A table of one entry there serves calls with any number of them, so it tells none.
     """
+    if not bound.structure.depends_on(index):
+        return False
     formulas = (bound.structure.mask, bound.structure.bias)
     total = sum(n.op == "index" and n.data == index for f in formulas for n in f.walk())
     sizes = _sizes(bound)[index]

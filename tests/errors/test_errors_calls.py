@@ -205,6 +205,7 @@ FITS: dict[str, tuple[int, tuple[int, ...], str]] = {
     "batch": (1, (3, 2, 5, 8), "the batch sizes differ (write one"),
     "value heads": (2, (2, 4, 5, 6), "key and value have different numbers of heads"),
     "groups": (0, (2, 3, 3, 8), "3 query heads are no multiple of 2 key-value heads"),
+    "no heads": (1, (2, 0, 5, 8), "the key has no heads (write at least one)"),
     "lengths": (2, (2, 2, 4, 6), "key and value have different lengths"),
     "head dimension": (1, (2, 2, 5, 7), "query and key have different head dimensions"),
 }

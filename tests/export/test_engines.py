@@ -210,3 +210,24 @@ def test_what_is_refused() -> None:
         with pytest.raises(MaskValueError) as found:
             mistake()
         assert text in str(found.value), found.value
+
+
+@pytest.mark.parametrize(
+    ("mask", "missing"),
+    [
+        (document(torch.zeros((1, 4), dtype=torch.int64)) & (2 * ma.batch >= ma.kv_idx), "batch"),
+        (sliding(torch.tensor([3])) & (2 * ma.head >= ma.kv_idx), "heads"),
+    ],
+)
+def test_tables_of_one_entry_do_not_tell_how_many_there_are(mask: ma.Mask, missing: str) -> None:
+    """They serve any batch and all heads, so arithmetic beside them is not that of entry 0."""
+    calls: list[Callable[..., object]] = [mask.to_dense, mask.to_cudnn, mask.blocks, mask.cost]
+    for call in [*calls, lambda n: ma.to_flashmask(mask, n)]:
+        with pytest.raises(MaskValueError, match=f"no table tells how many: pass {missing}=…"):
+            call(4)
+    named = {missing: 3}
+    wanted = mask.to_dense(4, **named)
+    assert wanted.shape[0] * wanted.shape[1] == 3 and not torch.equal(wanted[:1, :1], wanted)
+    assert torch.equal(mask.to_cudnn(4, **named).to_dense(), wanted)
+    indices, causal_form = ma.to_flashmask(mask, 4, **named)
+    assert torch.equal(ma.flashmask(indices, causal=causal_form).to_dense(4), wanted)
