@@ -78,7 +78,9 @@ class Module:
             self._names[statement.name] = Function(statement, self)
         elif isinstance(statement, ast.ImportFrom):
             for alias in statement.names:
-                self._names[alias.asname or alias.name] = (statement, alias.name)
+                language = alias.name == "language"  # of Gluon
+                found = Builtin("") if language else (statement, alias.name)
+                self._names[alias.asname or alias.name] = found
         elif isinstance(statement, ast.Import):
             for alias in statement.names:
                 self._names[alias.asname or alias.name] = Builtin("")

@@ -23,9 +23,10 @@ from ..reading.triton import installed, kernel_folder
 from ..solve import solver
 from .bits import lemmas_of_bits
 from .blocks import FILE, lemmas_of_blocks
-from .drawn import lemmas_of_drawn_rows, wrong_rows
+from .drawn import lemmas_of_drawn_rows
 from .examples.arrays import wrong_bits, wrong_turns
 from .examples.blocks import wrong_blocks
+from .examples.drawn import wrong_rows
 from .examples.hopper import wrong_walk_of_hopper
 from .examples.intervals import wrong_walk
 from .examples.marks import wrong_marks
@@ -42,7 +43,7 @@ _EVERY: Final = (
 )  # fmt: skip
 _EXAMPLES: Final[dict[str, Callable[[Sources | None], str | None]]] = {
     FILE: wrong_blocks, "kept_bits": wrong_bits, "gradient_sums": wrong_turns,
-    "hopper_rows": wrong_rows, "hopper_": wrong_walk_of_hopper,
+    "hopper_": lambda sources: wrong_walk_of_hopper(sources) or wrong_rows(sources),
     **dict.fromkeys([f"runs.{name}" for name in OF_MARKS], wrong_marks), "": wrong_walk,
 }  # fmt: skip
 """Functions that run a text on small tables, by the first letters of the functions they check."""

@@ -12,11 +12,9 @@ producer drew: both count `done` alike.
 from __future__ import annotations
 
 import ast
-import random
-import re
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from .. import terms
 from ..given import between
@@ -178,11 +176,10 @@ def _places(sources: Sources | None, milliseconds: int) -> tuple[Step, ...]:
     ]:  # fmt: skip
         raise NotDefined("how a drawn row is taken")
 
-    told = [re.fullmatch(r"_PLACES = gl\.constexpr\((\d+)\)", line) for line in module.lines]
-    places = next((int(found[1]) for found in told if found), 0)
+    places = module.find("_PLACES")
 
     def evaluated(text: str, at: Term) -> Term:
-        scope = {"done": Number(at, INT32), "_PLACES": places}
+        scope = {"done": Number(at, INT32)}
         return as_number(walker.reader.evaluated(ast.parse(text, mode="eval").body, scope)).term
 
     place, phase = "done % _PLACES", taken[1].removeprefix(wait)[:-1]
@@ -242,45 +239,3 @@ def _computes(statement: ast.stmt) -> bool:
     changed = {part.id for part in ast.walk(statement)
                if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)}  # fmt: skip
     return "w" in args and "done" in args and not changed & {"w", "done"}
-
-
-# --- examples -------------------------------------------------------------------------------------
-
-
-def wrong_rows(sources: Sources | None = None) -> str | None:
-    """Few programs and rows of which one is not computed once, found by running draws in turn."""
-    module = kernel_module("hopper_rows", sources)
-    drawn_by = _body(module, "draw_row")[0]
-    order = random.Random(0)
-    for total in range(1, 8):
-        for programs in range(1, total + 1):
-            counter, rows = number(0), list(range(programs))
-            computed: list[int] = []
-            for _ in range(4 * total):
-                working = [each for each, row in enumerate(rows) if row < total]
-                if not working:
-                    break
-                program = order.choice(working)
-                computed.append(rows[program])
-                try:
-                    found, counter = draw(module, counter, number(total))
-                except NotDefined:
-                    return None
-                names: dict[str, Any] = {"gl": _Programs(programs), "total": total, "drawn": None}
-                names["_drawn"] = lambda *_args, n=found: terms.value_of_number(n)
-                expression = drawn_by.removeprefix("row = ").replace("drawn.counter_ptr", "None")
-                rows[program] = eval(expression, {}, names)
-            where = f"{programs} programs and {total} rows"
-            if sorted(computed) != list(range(total)):
-                return f"of {where}, rows {sorted(computed)} are computed"
-            if counter is not number(0):
-                return f"of {where}, the counter is left at {counter}"
-    return None
-
-
-class _Programs:
-    def __init__(self, count: int) -> None:
-        self._count = count
-
-    def num_programs(self, _axis: int) -> int:
-        return self._count

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 from .. import terms
 from ..given import between
 from ..meaning import NotDefined
-from ..reading.triton import Module, kernel_module
+from ..reading.triton import Module, as_number, kernel_module
 from ..reading.values import BOOL, INT32, Number
 from ..terms import Term, number
 from .loops import Step, Walker, function_of
@@ -32,7 +32,6 @@ LOOPS: Final = (
     ("hopper_wide_keys", "_make_values"), ("hopper_wide_keys", "_make_keys"),
     ("hopper_sums", "sum_up"),
 )  # fmt: skip
-MORE: Final = "run.tile < NO_TILE"
 MOST_STAGES: Final = 8
 
 
@@ -119,8 +118,8 @@ class _Walk:
                 if text != "i += 1":
                     raise NotDefined(f"the step {text!r}")
                 state = state._replace(i=terms.add(state.i, number(1)))
-            elif isinstance(statement, ast.While) and ast.unparse(statement.test) == MORE:
-                state = self.loop(statement.body, state, options)
+            elif isinstance(statement, ast.While) and of_run(statement.test):
+                state = self.loop(statement, state, options)
             elif isinstance(statement, ast.If) and moves_walk(statement):
                 state = self.branch(statement, state, options)
             elif moves_walk(statement):
@@ -129,28 +128,37 @@ class _Walk:
 
     def branch(self, statement: ast.If, state: _State, options: dict[str, bool]) -> _State:
         """The state behind the branch of an `if` in `options`; all options are read in turn."""
-        test = ast.unparse(statement.test)
-        chosen = options.setdefault(test, True)
-        if test == MORE:
-            more = terms.greater(NO_TILE, state.tile)
+        chosen = options.setdefault(ast.unparse(statement.test), True)
+        if of_run(statement.test):
+            more = self.holds(statement.test, state)
             self.walker.given.append(more if chosen else terms.no(more))
         return self.read(statement.body if chosen else statement.orelse, state, options)
 
-    def loop(self, body: list[ast.stmt], state: _State, options: dict[str, bool]) -> _State:
+    def holds(self, test: ast.expr, state: _State) -> Term:
+        """A condition on the run."""
+        run = kernel_module("runs").find("Run").of(state.run)
+        return as_number(self.walker.reader.evaluated(test, {"run": run})).as_condition
+
+    def loop(self, loop: ast.While, state: _State, options: dict[str, bool]) -> _State:
         turns = terms.subtract(state.i, self.first)
         self.walker.claim("the walk is begun", self.invariant(state, turns))
         known = list(self.walker.given)
         state = self.unknown()
         turns = terms.variable("turns")
         self.walker.given += [*between(0, turns, 2**30), self.invariant(state, turns)]
-        self.walker.given += [*between(0, state.i, 2**30), terms.greater(NO_TILE, state.tile)]
-        new = self.read(body, state, options)
-        more = terms.add(turns, number(1))
-        self.walker.claim("a turn goes on by one tile", self.invariant(new, more))
+        more = self.holds(loop.test, state)
+        self.walker.given += [*between(0, state.i, 2**30), more]
+        new = self.read(loop.body, state, options)
+        following = self.invariant(new, terms.add(turns, number(1)))
+        self.walker.claim("a turn goes on by one tile", following)
         self.walker.claim("the walk ends", terms.greater(new.tile, state.tile))
-        self.walker.given = [*known, self.invariant(state, turns)]
-        self.walker.given.append(terms.greater_equal(state.tile, NO_TILE))
+        self.walker.given = [*known, self.invariant(state, turns), terms.no(more)]
         return state
+
+
+def of_run(test: ast.expr) -> bool:
+    """Whether a condition is about the run."""
+    return any(isinstance(part, ast.Name) and part.id == "run" for part in ast.walk(test))
 
 
 def moves_walk(statement: ast.stmt) -> bool:

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 from typing import Any, Final
 
 from ...reading.triton import kernel_module
-from ..hopper import LOOPS, MORE, MOST_STAGES, moves_walk, row_of
+from ..hopper import LOOPS, MOST_STAGES, moves_walk, of_run, row_of
 from ..loops import function_of
 from ..runs import Sources
 from .intervals import Endless, Row, finder_of, functions, rows
@@ -63,8 +63,8 @@ def _moving(body: list[ast.stmt], options: dict[str, str]) -> list[ast.stmt]:
             found.append(ast.While(statement.test, turn, []))
         elif isinstance(statement, ast.If):
             test: ast.expr = statement.test
-            text = ast.unparse(test)
-            if text != MORE:
+            if not of_run(test):
+                text = ast.unparse(test)
                 test = ast.Name(options.setdefault(text, f"option_{len(options)}"), ast.Load())
             then, otherwise = (
                 _moving(part, options) or [ast.Pass()]
