@@ -9,9 +9,9 @@ matrix of differences.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import Final, cast
 
 import numpy as np
@@ -105,6 +105,19 @@ def evaluate(node: Node, env: Environment) -> torch.Tensor:
     if rule is None:
         raise NotImplementedError(f"no value for {node.op!r}: add it to maskalg/engine/evaluate.py")
     return rule(node, env)
+
+
+def narrowed(
+    low: torch.Tensor,
+    high: torch.Tensor,
+    lows: Iterable[Node],
+    highs: Iterable[Node],
+    value: Callable[[Node], torch.Tensor],
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The range from `low` to `high`, both included, cut to what is at least each of `lows` and at
+    most each of `highs`; `value` evaluates one of them."""
+    low = reduce(torch.maximum, map(value, lows), low)
+    return low, reduce(torch.minimum, map(value, highs), high)
 
 
 def _long(node: Node, env: Environment, limbs: int) -> Long:

@@ -20,6 +20,7 @@ from ..formula.derived import Derived, follow
 from ..formula.expression import Expression
 from ..formula.nodes import Node
 from ..formula.parameters import Parameter, Scalar, Slot, Table
+from ..formula.positions import moved
 from ..formula.separation import positions, scaled
 from .recent import Recent
 
@@ -284,14 +285,10 @@ def _structure(key: str, expression: Expression, distinct: list[Parameter]) -> S
 def transposed(structure: Structure) -> Structure:
     """The mask with the roles of queries and keys exchanged: M'(q, k) = M(k, q)."""
     swapped = {"q_idx": nodes.K, "kv_idx": nodes.Q}
-
-    def replace(node: Node) -> Node | None:
-        return swapped.get(str(node.data)) if node.op == "index" else None
-
     return Structure(
         key=f"transposed {structure.key}",
         mask_key=f"transposed {structure.mask_key}",
-        mask=nodes.substitute(structure.mask, replace),
+        mask=moved(structure.mask, swapped),
         bias=structure.bias,
         slots=structure.slots,
     )

@@ -8,7 +8,8 @@ import sympy as sp
 
 from ..formula import nodes
 from ..formula.latex import latex, name_latex, text_latex
-from ..formula.nodes import Node, substitute
+from ..formula.nodes import Node
+from ..formula.positions import moved
 from ..formula.printing import formula_text
 from .closed_forms import Residue, Span
 from .digits.forms import DigitForms, digit_texts
@@ -139,12 +140,7 @@ def formula_of_literal(literal: Alone | Related | Opaque) -> Node:
     """A literal as a formula; an entry of a table of pairs is read at both categories."""
     if not isinstance(literal, Related):
         return literal.node
-    read = {"q_idx": literal.f, "kv_idx": literal.g}
-
-    def replaced(node: Node) -> Node | None:
-        return read.get(str(node.data)) if node.op == "index" else None
-
-    return substitute(literal.relation, replaced)
+    return moved(literal.relation, {"q_idx": literal.f, "kv_idx": literal.g})
 
 
 def sides(expression: Any) -> tuple[Any, Any]:

@@ -17,6 +17,7 @@ from ..formula import nodes
 from ..formula.expression import Expression, both, complement, with_formula
 from ..formula.nodes import Node
 from ..formula.parameters import Slot, Table
+from ..formula.positions import moved
 from ..formula.separation import positions
 from ..proof.check.arithmetic import NotNegative
 from ..proof.check.encoding import Encoder
@@ -69,13 +70,11 @@ def _period(mask: Node, form: Bound) -> int:
 
 def _at_remainders(mask: Node, period: int, of_q: int, of_k: int) -> Node:
     """The mask at positions `period * q + of_q` and `period * k + of_k`."""
-    moved = {
+    places = {
         index: nodes.add(nodes.mul(nodes.const(period), node), nodes.const(remainder))
         for index, node, remainder in (("q_idx", nodes.Q, of_q), ("kv_idx", nodes.K, of_k))
     }
-    return nodes.substitute(
-        mask, lambda node: moved.get(str(node.data)) if node.op == "index" else None
-    )
+    return moved(mask, places)
 
 
 _SPREAD: Final = 1024

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product
 
 import torch
 
-from ...engine.evaluate import Environment, evaluate
+from ...engine.evaluate import Environment, evaluate, narrowed
 from ...engine.normal_form import Value
 from ...formula import nodes
 from ...formula.nodes import Node
@@ -107,17 +108,10 @@ class PartInCall:
 
     def _queries(self, clause: BoxClause, rows: TileRows) -> list[_Queries]:
         """The queries of each row within the limits of a clause, as boxes."""
-        q_low, q_high = rows.q0, rows.q1
-        k_low = torch.zeros_like(q_low)
-        k_high = torch.full_like(q_low, self._kv_len - 1)
-        for limit in clause.q_lows:
-            q_low = torch.maximum(q_low, self._at_rows(limit, rows))
-        for limit in clause.q_highs:
-            q_high = torch.minimum(q_high, self._at_rows(limit, rows))
-        for limit in clause.k_lows:
-            k_low = torch.maximum(k_low, self._at_rows(limit, rows))
-        for limit in clause.k_highs:
-            k_high = torch.minimum(k_high, self._at_rows(limit, rows))
+        value = partial(self._at_rows, rows=rows)
+        first, last = torch.zeros_like(rows.q0), torch.full_like(rows.q0, self._kv_len - 1)
+        q_low, q_high = narrowed(rows.q0, rows.q1, clause.q_lows, clause.q_highs, value)
+        k_low, k_high = narrowed(first, last, clause.k_lows, clause.k_highs, value)
         some = k_low <= k_high
         for condition in clause.conditions:
             some = some & self._at_rows(condition, rows)
@@ -158,11 +152,8 @@ class PartInCall:
         env = Environment(indices, self._values)
         lows, highs = [], []
         for span in spans:
-            below, above = least, most
-            for limit in span.lows:
-                below = torch.maximum(below, evaluate(limit, env))
-            for limit in span.highs:
-                above = torch.minimum(above, evaluate(limit, env))
+            value = partial(evaluate, env=env)
+            below, above = narrowed(least, most, span.lows, span.highs, value)
             for guard in span.guards:
                 above = torch.where(evaluate(nodes.ge(guard, nodes.const(0)), env), above, -FAR)
             lows.append(below)

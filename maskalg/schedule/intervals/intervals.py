@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import torch
 
-from ...engine.evaluate import Environment, evaluate
+from ...engine.evaluate import Environment, evaluate, narrowed
 from ...engine.extents import Extents
 from ...formula import nodes
 from ...formula.nodes import Node
@@ -99,10 +99,7 @@ def key_range(span: Span, rows: Rows) -> KeyRange:
     shape = np.broadcast_shapes(*[index.shape for index in env.indices.values()])
     low = torch.zeros((), dtype=torch.int64, device=env.device)
     high = torch.full_like(low, rows.extents.kv_len - 1)
-    for limit in span.lows:
-        low = torch.maximum(low, evaluate(limit, env))
-    for limit in span.highs:
-        high = torch.minimum(high, evaluate(limit, env))
+    low, high = narrowed(low, high, span.lows, span.highs, partial(evaluate, env=env))
     for guard in span.guards:
         high = torch.where(evaluate(nodes.ge(guard, nodes.const(0)), env), high, -1)
     low, high = low.expand(shape), high.expand(shape)
@@ -146,36 +143,21 @@ def residue_tiles(residue: Residue, rows: Rows, block_kv: int) -> torch.Tensor:
     columns = -(-rows.extents.kv_len // block_kv)
     k_first = torch.arange(columns, device=env.device) * block_kv
     k_last = (k_first + block_kv - 1).clamp(max=rows.extents.kv_len - 1)
-    q_low = _extreme(residue.q_lows, rows.q0, env, torch.maximum)[..., None]
-    q_high = _extreme(residue.q_highs, rows.q1, env, torch.minimum)[..., None]
-    k_low = _extreme(residue.k_lows, None, env, torch.maximum, k_first)
-    k_high = _extreme(residue.k_highs, None, env, torch.minimum, k_last)
-    low, high = q_low - k_high, q_high - k_low
-    for limit in residue.d_lows:
-        low = torch.maximum(low, evaluate(limit, env)[..., None])
-    for limit in residue.d_highs:
-        high = torch.minimum(high, evaluate(limit, env)[..., None])
+
+    def value(node: Node) -> torch.Tensor:
+        return evaluate(node, env)[..., None]
+
+    ends = (rows.q0[..., None], rows.q1[..., None])
+    q_low, q_high = narrowed(*ends, residue.q_lows, residue.q_highs, value)
+    k_low, k_high = narrowed(k_first, k_last, residue.k_lows, residue.k_highs, value)
+    ends = (q_low - k_high, q_high - k_low)
+    low, high = narrowed(*ends, residue.d_lows, residue.d_highs, value)
     some = (q_low <= q_high) & (k_low <= k_high) & (low <= high)
     unmoved = nodes.mod(nodes.subtract(residue.residue, residue.offset), residue.modulus)
-    modulus, wanted = (evaluate(node, env)[..., None] for node in (residue.modulus, unmoved))
+    modulus, wanted = value(residue.modulus), value(unmoved)
     # The first distance >= low with the residue; what is subtracted is between 0 and the modulus.
     first = low + torch.remainder(wanted - torch.remainder(low, modulus), modulus)
     if residue.holds:
         return some & (first <= high)
     others = (first != low) | ((low < high) & (modulus > 1))
     return some & others
-
-
-def _extreme(
-    limits: Sequence[Node],
-    start: torch.Tensor | None,
-    env: Environment,
-    operation: object,
-    columns: torch.Tensor | None = None,
-) -> torch.Tensor:
-    result = columns if start is None else start
-    assert result is not None and callable(operation)
-    for limit in limits:
-        value = evaluate(limit, env)
-        result = operation(result, value[..., None] if columns is not None else value)
-    return result

@@ -13,7 +13,7 @@ from typing import Final
 
 import torch
 
-from ...engine.evaluate import Environment
+from ...engine.evaluate import Environment, narrowed
 from ...engine.widths import LEAST_64, MOST_64, fits_64
 from ...formula import nodes
 from ...formula.comparisons import is_negative
@@ -214,10 +214,7 @@ def section_over(
 
     low = torch.zeros((1, 1, lengths[1]), dtype=torch.int64, device=env.device)
     high = torch.full_like(low, lengths[0] - 1)
-    for limit in section.lows:
-        low = torch.maximum(low, over_other(limit))
-    for limit in section.highs:
-        high = torch.minimum(high, over_other(limit))
+    low, high = narrowed(low, high, section.lows, section.highs, over_other)
     holds = over_other(conjunction(*section.others)) & (low <= high)
     last = max(lengths[0] - 1, 0)
     low, high = low.clamp(0, last), high.clamp(0, last)

@@ -19,8 +19,9 @@ from ...engine.evaluate import Environment
 from ...engine.widths import compares_in_64
 from ...formula import nodes
 from ...formula.comparisons import arranged, is_negative
-from ...formula.nodes import K, Node, substitute
+from ...formula.nodes import K, Node
 from ...formula.parameters import Slot
+from ...formula.positions import moved
 from ...formula.separation import equal_sides, positions, related
 from ..intervals.intervals import Rows
 from ..intervals.steps import is_sorted
@@ -352,9 +353,7 @@ def _of_keys(node: Node) -> tuple[Node, str]:
     """A formula of the query as one of the key, and its index; as it is where it reads a set."""
     if not _OF_CALLS.isdisjoint(node.ops()):
         return node, "q_idx"
-    return substitute(
-        node, lambda part: K if part.data == "q_idx" and part.op == "index" else None
-    ), "kv_idx"
+    return moved(node, {"q_idx": K}), "kv_idx"
 
 
 def _mixed(node: Node) -> Node | None:
