@@ -188,8 +188,8 @@ def test_each_path_is_a_sequence(backend: str, sink: bool) -> None:
 
 def test_a_kernel_serves_where_all_lies_on_one_gpu():
     """Of lengths on the CPU torch's operations make the table, then for any device."""
-    from maskalg.values.masks.documents.tables import served
+    from maskalg.values.masks.documents.shared_prefix import _served
 
     here = torch.arange(3)
-    assert not served(torch.device("cuda"), here, here)
-    assert not served(torch.device("cuda", 0), here, here)
+    assert not _served(torch.device("cuda"), here, here)
+    assert not _served(torch.device("cuda", 0), here, here)

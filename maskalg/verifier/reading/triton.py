@@ -686,6 +686,7 @@ _BUILTINS: Final[dict[str, Callable[..., Any]]] = {
     "len": len,
     "tuple": lambda *parts: parts,
     "constexpr": lambda value: value,
+    "full": lambda shape, value, type: converted(as_number(value), type),
     "where": _where,
     "maximum": _extreme(terms.most, "maximum"),
     "minimum": _extreme(terms.least, "minimum"),
