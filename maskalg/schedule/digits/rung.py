@@ -39,7 +39,7 @@ def digit_runs(forms: DigitForms, tiling: Tiling) -> TileRuns:
     if kv_len:
         parts = [PartInCall(part, tiling.form.values, kv_len) for part in forms.parts]
         for begin, rows in rows_at_once(tiling, _ROWS_AT_ONCE):
-            row, *rest = _runs(parts, rows, kv_len, tiling.block[1])
+            row, *rest = _runs(parts, rows, kv_len, tiling.block)
             found.append((row + begin, *rest))
     row, first, end, full = (torch.cat(column) for column in zip(*found, strict=True))
     return TileRuns.of(row, first, end, torch.where(full, FULL, PARTIAL), tiling.shape[:3])
@@ -63,7 +63,8 @@ def rows_at_once(tiling: Tiling, most: int) -> Iterator[tuple[int, TileRows]]:
         )
 
 
-def _runs(parts: list[PartInCall], rows: TileRows, kv_len: int, block_kv: int) -> Found:
+def _runs(parts: list[PartInCall], rows: TileRows, kv_len: int, block: tuple[int, int]) -> Found:
+    block_kv = block[1]
     offsets = [part.key_offset(rows) for part in parts]
     met = merged(
         [
@@ -71,6 +72,8 @@ def _runs(parts: list[PartInCall], rows: TileRows, kv_len: int, block_kv: int) -
             for part, offset in zip(parts, offsets, strict=True)
         ]
     )
+    if block == (1, 1):  # a pair is full where it is touched
+        return met.row, met.first, met.last + 1, torch.ones_like(met.row, dtype=torch.bool)
     tiles = FullTiles(parts, rows, offsets, kv_len, block_kv)
     return _labelled(met, tiles.among(met), block_kv, -(-kv_len // block_kv))
 
