@@ -47,8 +47,8 @@ def to_attention_slices(
     sizes = Elements("to_attention_slices", mask, lengths, ("batch", "head")).sizes
     if sizes.batch > 1 or sizes.heads > 1:
         raise one_mask_only("to_attention_slices", sizes.batch, sizes.heads)
-    runs = mask._kept_runs(lengths)
-    row, first, end = (each.numpy() for each in (runs.row, runs.first, runs.end))
+    runs = mask._kept_runs(lengths).runs
+    row, first, end = (each.long().numpy() for each in (runs.row_of, runs.first, runs.end))
     chain = _chains(row, first, end)
     order = chain.argsort(kind="stable")
     chain, row, first, end = (each[order] for each in (chain, row, first, end))

@@ -38,16 +38,19 @@ def to_cudnn(intervals: torch.Tensor, batch: int, kv_len: int) -> CudnnEndpoints
 
     A batch of size 1 is written out `batch` times.
     """
-    starts, ends = intervals.expand(-1, batch, -1, -1, -1).unbind(0)
+    _, _, heads, count, q_len = intervals.shape
+    ends = [intervals[side, :, :, number] for number in range(count) for side in (0, 1)]
+    none = torch.zeros_like(ends[0])
     # The first interval is one from the first key on. Where a query has none, it is empty.
-    if bool(((starts[:, :, :1] > 0) & (starts[:, :, :1] < ends[:, :, :1])).any()):
-        moved = torch.zeros_like(starts[:, :, :1])
-        from_first = starts[:, :, :1] == 0
-        starts = torch.where(
-            from_first, torch.cat([starts, moved], 2), torch.cat([moved, starts], 2)
-        )
-        ends = torch.where(from_first, torch.cat([ends, moved], 2), torch.cat([moved, ends], 2))
-    points = torch.stack([starts, ends], dim=3).flatten(2, 3)[:, :, 1:]
-    # Behind the last interval, where both are 0, empty ones follow.
-    points = points.cummax(dim=2).values
-    return CudnnEndpoints(points.permute(1, 2, 0, 3).flatten(2).contiguous(), batch, kv_len)
+    from_first = ends[0] == 0
+    found = ends[1:]
+    if not bool(from_first.all()):
+        pairs = zip([*found, none, none], [none, *ends], strict=True)
+        found = [torch.where(from_first, here, moved) for here, moved in pairs]
+    points = intervals.new_empty((heads, len(found), batch, q_len))
+    reached = none
+    for place, end in enumerate(found):
+        # Behind the last interval, where both ends are 0, empty ones follow.
+        reached = torch.maximum(reached, end)
+        points[:, place] = reached.transpose(0, 1)
+    return CudnnEndpoints(points.flatten(2), batch, kv_len)

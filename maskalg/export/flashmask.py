@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
+from torch.nn.functional import pad
 
 from ..engine.extents import Lengths
 from ..errors import MaskValueError
 from .elements import Elements
 
 if TYPE_CHECKING:
-    from ..questions.rows import KeptRuns
+    from ..schedule.tile_runs import TileRuns
     from ..values.algebra import Mask
 
 
@@ -50,39 +49,38 @@ def to_flashmask(
     """
     lengths = Lengths(q_len, kv_len, batch, heads)
     device = Elements("to_flashmask", mask, lengths).device
-    runs = mask._kept_runs(lengths, by_key=True)
-    keys, length = runs.shape[2:]
-    found = _ranges(runs).to(device)
-    below = _below_diagonal(found) if length == keys else None
+    runs, length, _ = mask._kept_runs(lengths, by_key=True)
+    found = _ranges(runs, length).to(device)
+    below = _below_diagonal(found) if length == runs.shape[2] else None
     if below is not None:
         return _shortened(below, length), True
     _check(found[..., 0])
     return _arranged(found, length), False
 
 
-def _ranges(runs: KeptRuns) -> torch.Tensor:
+def _ranges(runs: TileRuns, length: int) -> torch.Tensor:
     """Count, start and end of the first range, start and end of the last one, per key.
 
     Ranges of dropped queries lie between those of kept ones. The result is int64 `[batch, heads,
     keys, 5]`, on the host.
     """
-    row, first, end = (each.numpy() for each in (runs.row, runs.first, runs.end))
-    rows, length = math.prod(runs.shape[:3]), runs.shape[3]
-    # A dropped range, which may be empty, lies before each kept one, and one behind the last.
-    place = np.arange(len(row)) + row
-    start = np.zeros(len(row) + rows, dtype=np.int64)
-    start[place + 1] = end
-    until = np.full_like(start, length)
-    until[place] = first
-    some = start < until
-    key = np.repeat(np.arange(rows), np.bincount(row, minlength=rows) + 1)[some]
-    count = np.bincount(key, minlength=rows)
-    ended = count.cumsum()
-    at = np.stack([ended - count, ended - 1], axis=1)[count > 0]
-    found = np.zeros((rows, 5), dtype=np.int64)
-    found[:, 0] = count
-    found[count > 0, 1:] = np.stack([start[some], until[some]], axis=1)[at].reshape(-1, 4)
-    return torch.from_numpy(found).view(*runs.shape[:3], 5)
+    begin, past = runs.row_start[:-1].long(), runs.row_start[1:].long()
+    first, end = (pad(ends, (0, 2)).long() for ends in (runs.first, runs.end))
+    # Without a kept query, an empty range of them lies before the first one.
+    some, several = past > begin, past > begin + 1
+    top, bottom = (torch.where(some, end[at], 0) for at in (begin, past - 1))
+    above, below = some & (first[begin] > 0), bottom < length
+    count = (past - begin - 1).clamp(min=0) + above.long() + below.long()
+    first_range = (
+        torch.where(above, 0, top),
+        torch.where(above, first[begin], torch.where(several, first[begin + 1], length)),
+    )
+    last_range = (
+        torch.where(below, bottom, torch.where(several, end[past - 2], 0)),
+        torch.where(below, length, first[past - 1]),
+    )
+    found = torch.stack([count, *first_range, *last_range], dim=1) * (count > 0)[:, None]
+    return found.view(*runs.shape, 5)
 
 
 def _below_diagonal(found: torch.Tensor) -> torch.Tensor | None:

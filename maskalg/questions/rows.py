@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Final, NamedTuple
 
 import torch
@@ -17,7 +17,7 @@ from ..formula.expression import Expression, both, with_formula
 from ..formula.nodes import K, Q
 from ..schedule.rung import rung_of
 from ..schedule.summaries.labels import elements
-from ..schedule.tile_runs import FULL
+from ..schedule.tile_runs import FULL, TileRuns
 from ..schedule.tiling import Tiling
 from .cost import kept_keys
 from .decide import empty
@@ -28,26 +28,22 @@ _ELEMENTS_LOOKED_AT: Final = 1 << 28
 _MOST_ELEMENTS: Final = 1 << 34  # whose intervals are looked for, in a minute or two
 _MOST_FOUND: Final = 1 << 26  # intervals that are found element by element
 _MOST_ENDS: Final = 1 << 30  # of intervals that are listed, of four bytes
+_QUERIES_AT_ONCE: Final = 1 << 13  # whose intervals are written together
 _SIDE: Final = 128  # of tiles whose elements are looked at
-
-Edges = tuple[torch.Tensor, torch.Tensor, torch.Tensor]  # rows, ascending; first keys; ends
 
 
 class KeptRuns(NamedTuple):
-    """Intervals `[first, end)` of kept keys of each query: exactly those that a mask keeps.
+    """Intervals of kept keys of each query: exactly those that a mask keeps.
 
     Attributes:
-        row: int64 `[runs]`, the row of each; ascending. Row `(entry * heads + head) * q_len + q`
-            is that of a query.
-        first, end: int64 `[runs]`, on the host; in a row they ascend and do not touch.
-        shape: batch entries and heads that the mask tells apart, queries, and keys.
+        runs: keys `first <= key < end` of each row, FULL, on the host; a row is that of a query,
+            and in it intervals ascend and do not touch.
+        keys: how many keys there are.
         device: where the tensors of the mask are.
     """
 
-    row: torch.Tensor
-    first: torch.Tensor
-    end: torch.Tensor
-    shape: tuple[int, int, int, int]
+    runs: TileRuns
+    keys: int
     device: torch.device
 
 
@@ -107,10 +103,9 @@ def kept_runs(mask: Expression, lengths: Lengths, by_key: bool = False) -> KeptR
         extents = replace(extents, q_len=extents.kv_len, kv_len=extents.q_len)
     tiling = Tiling(form, extents, (1, 1))
     rung = rung_of(form.structure)
-    if not rung.decides_every_tile(form):
-        return KeptRuns(*_looked_at(mask, tiling), tiling.shape, tiling.device)
-    runs = rung.runs(tiling)
-    return KeptRuns(runs.row_of, runs.first.long(), runs.end.long(), tiling.shape, tiling.device)
+    exact = rung.decides_every_tile(form)
+    runs = rung.runs(tiling) if exact else _looked_at(mask, tiling)
+    return KeptRuns(runs, tiling.shape[3], tiling.device)
 
 
 def key_intervals(mask: Expression, lengths: Lengths, most: int | None) -> torch.Tensor:
@@ -124,8 +119,9 @@ def key_intervals(mask: Expression, lengths: Lengths, most: int | None) -> torch
         MaskValueError: more than `most` of a query, or elements too many to look at where the proof
             does not give the intervals.
     """
-    row, first, end, (*shape, _), device = kept_runs(mask, lengths)
-    count = torch.bincount(row, minlength=math.prod(shape))
+    runs, _, device = kept_runs(mask, lengths)
+    batch, heads, q_len = runs.shape
+    count = runs.row_start.diff()
     needed = int(count.max()) if len(count) else 0
     if most is not None and needed > most:
         raise MaskValueError(
@@ -138,14 +134,21 @@ def key_intervals(mask: Expression, lengths: Lengths, most: int | None) -> torch
             f"{len(count):,} rows of up to {needed:,} intervals of keys, those of {mask}, are too "
             "many to list. Write mask.to_mask_mod() for the formula itself."
         )
-    found = torch.zeros((2, len(count), size), dtype=torch.int32)
-    place = torch.arange(len(row)) - (count.cumsum(0) - count)[row]
-    found[0, row, place], found[1, row, place] = first.int(), end.int()
-    by_row = found.view(2, *shape, size)
-    return by_row.transpose(3, 4).contiguous().to(device)
+    found = torch.zeros((2, batch * heads, size, q_len), dtype=torch.int32)
+    number = torch.arange(size)
+    for member, begin in product(range(batch * heads), range(0, q_len, _QUERIES_AT_ONCE)):
+        # Written in rows first, and then in columns, while they are in the cache.
+        queries = slice(begin, min(begin + _QUERIES_AT_ONCE, q_len))
+        at = slice(member * q_len + queries.start, member * q_len + queries.stop)
+        used = number < count[at, None]
+        own = slice(int(runs.row_start[at.start]), int(runs.row_start[at.stop]))
+        for side, ends in enumerate((runs.first[own], runs.end[own])):
+            rows = torch.zeros(used.shape, dtype=torch.int32)
+            found[side, member, :, queries] = rows.masked_scatter_(used, ends).T
+    return found.view(2, batch, heads, size, q_len).to(device)
 
 
-def _looked_at(mask: Expression, tiling: Tiling) -> Edges:
+def _looked_at(mask: Expression, tiling: Tiling) -> TileRuns:
     """The intervals of keys by tiles: full ones as they are, partial ones element by element."""
     form, extents = tiling.form, tiling.extents
     _, heads, q_len, kv_len = tiling.shape
@@ -192,8 +195,4 @@ def _looked_at(mask: Expression, tiling: Tiling) -> Edges:
     row, first, end = torch.cat(found, dim=1)
     order = (row * kv_len + first).argsort()
     row, first, end = row[order], first[order], end[order]
-    # Intervals of neighbouring tiles are one.
-    apart = (row[1:] != row[:-1]) | (first[1:] != end[:-1])
-    edge = apart.new_ones(min(len(row), 1))
-    begins, ended = torch.cat([edge, apart]), torch.cat([apart, edge])
-    return row[begins], first[begins], end[ended]
+    return TileRuns.of(row, first, end, torch.full_like(row, FULL), tiling.shape[:3])

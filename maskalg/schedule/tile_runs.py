@@ -70,16 +70,30 @@ class TileRuns:
         # NumPy takes a fifth of PyTorch's time for an operation on few entries.
         columns = [each.cpu().numpy() for each in (row, first, end, label)]
         some = (columns[3] != EMPTY) & (columns[1] < columns[2])
-        of_row, begin, past, kind = (column[some] for column in columns)
-        begins, ends = np.ones((2, len(of_row)), dtype=np.bool_)
+        if not some.all():
+            columns = [column[some] for column in columns]
+        of_row, begin, past, kind = columns
         apart = (of_row[1:] != of_row[:-1]) | (kind[1:] != kind[:-1]) | (begin[1:] != past[:-1])
-        begins[1:] = ends[:-1] = apart
-        of_row, rows = of_row[begins], math.prod(shape)
+        if not apart.all():
+            begins, ends = np.append(True, apart), np.append(apart, True)
+            of_row, begin, past, kind = of_row[begins], begin[begins], past[ends], kind[begins]
+        rows = math.prod(shape)
         row_start = np.zeros(rows + 1, dtype=np.int32)
         np.cumsum(np.bincount(of_row, minlength=rows), out=row_start[1:])
-        joined = (begin[begins], past[ends], kind[begins])
+        joined = (begin, past, kind)
         arrays = [torch.from_numpy(each.astype(np.int32, copy=False)) for each in joined]
         return TileRuns(torch.from_numpy(row_start), arrays[0], arrays[1], arrays[2], shape)
+
+    @staticmethod
+    def of_parts(parts: list[TileRuns], shape: tuple[int, int, int]) -> TileRuns:
+        """The runs of some rows, then those of the next, and so on."""
+        counts = [part.row_start.diff() for part in parts]
+        row_start = pad(torch.cat(counts).cumsum(0, dtype=torch.int32), (1, 0))
+        first, end, label = (
+            torch.cat(column)
+            for column in zip(*[(part.first, part.end, part.label) for part in parts], strict=True)
+        )
+        return TileRuns(row_start, first, end, label, shape)
 
     @staticmethod
     def of_labels(labels: torch.Tensor) -> TileRuns:

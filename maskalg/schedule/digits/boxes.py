@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
+from typing import Final
 
 import torch
 
@@ -25,6 +26,8 @@ from .digits import (
 )
 
 Found = tuple[torch.Tensor, ...]  # the fields of `Boxes`, of one clause
+
+_ALIKE: Final = 4  # rows of a kind, on average, that are worth a look for kinds
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,21 @@ class Boxes:
     high: torch.Tensor
     first: torch.Tensor
     last: torch.Tensor
+
+    def sorted_by(self, key: torch.Tensor) -> Boxes:
+        """The boxes in the order of their keys, and of one key in the order they have."""
+        if bool((key[1:] >= key[:-1]).all()):
+            return self
+        order = key.argsort(stable=True)
+        columns = (self.row, self.low, self.high, self.first, self.last)
+        return Boxes(*(column.index_select(0, order) for column in columns))
+
+    def widest_first(self) -> Boxes:
+        """Those with the widest range of the top digit first in a row: they hold most tiles."""
+        if not len(self.row):
+            return self
+        width = self.high[:, 0] - self.low[:, 0]
+        return self.sorted_by(self.row * (int(width.max()) + 1) - width)
 
 
 @dataclass(frozen=True)
@@ -101,10 +119,7 @@ class PartInCall:
             digits = none.reshape(0, len(self._sizes))
             return Boxes(none, digits, digits, none, none)
         row, low, high, first, last = (torch.cat(parts) for parts in zip(*found, strict=True))
-        # In a row, boxes with the widest range of the top digit first: they hold most tiles.
-        width = high[:, 0] - low[:, 0]
-        order = (row * (int(width.max()) + 1) - width).argsort(stable=True)
-        return Boxes(row[order], low[order], high[order], first[order], last[order])
+        return Boxes(row, low, high, first, last).sorted_by(row)
 
     def _queries(self, clause: BoxClause, rows: TileRows) -> list[_Queries]:
         """The queries of each row within the limits of a clause, as boxes."""
@@ -148,8 +163,11 @@ class PartInCall:
         number = axis_numeral(axis, self._values)
         low, high = (_joined(number, {d: e[i] for d, e in box.digits.items()}) for i in (0, 1))
         least, most = (_joined(number, {d: e[i] for d, e in box.every.items()}) for i in (0, 1))
-        indices = {"q0": low, "q1": high, "batch": rows.batch[box.row], "head": rows.head[box.row]}
-        env = Environment(indices, self._values)
+        # Rows of an image have the same columns, so each coordinate is asked once.
+        columns = (low, high - low, least, most - least, rows.batch[box.row], rows.head[box.row])
+        (low, width, least, room, batch, head), kind = _kinds(columns)
+        high, most = low + width, least + room
+        env = Environment({"q0": low, "q1": high, "batch": batch, "head": head}, self._values)
         lows, highs = [], []
         for span in spans:
             value = partial(evaluate, env=env)
@@ -161,7 +179,7 @@ class PartInCall:
         found: list[Piece] = []
         for below, above in _united(torch.stack(lows, dim=1), torch.stack(highs, dim=1)):
             found += pieces(number, below, above)
-        return found
+        return found if kind is None else [_of_kinds(piece, kind) for piece in found]
 
     def _at_rows(self, node: Node, rows: TileRows) -> torch.Tensor:
         env = Environment({"batch": rows.batch, "head": rows.head}, self._values)
@@ -185,8 +203,32 @@ def _crossed(box: _Queries, axes: list[list[Piece]]) -> list[Found]:
     return found
 
 
+def _kinds(columns: Found) -> tuple[Found, torch.Tensor | None]:
+    """The different rows of columns `[rows]`, and which of them each row is.
+
+    None in place of the latter, and all rows, unless few are different.
+    """
+    kind, kinds = torch.zeros_like(columns[0]), 1
+    for column in columns:
+        least, most = column.aminmax()
+        size = int(most - least) + 1
+        kinds *= size
+        if kinds * _ALIKE > len(kind):
+            return columns, None
+        if size > 1:
+            kind = kind * size + (column - least)
+    example = kind.new_zeros(kinds)
+    example[kind] = torch.arange(len(kind), device=kind.device)
+    return tuple([column[example] for column in columns]), kind
+
+
+def _of_kinds(piece: Piece, kind: torch.Tensor) -> Piece:
+    digits, some = piece
+    return {d: (_of(low, kind), _of(high, kind)) for d, (low, high) in digits.items()}, some[kind]
+
+
 def _of(values: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-    return values.expand(len(rows)) if values.ndim == 0 else values[rows]
+    return values.expand(len(rows)) if values.ndim == 0 else values.index_select(0, rows)
 
 
 def _joined(number: Numeral, digits: dict[int, torch.Tensor]) -> torch.Tensor:

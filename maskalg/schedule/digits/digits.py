@@ -59,6 +59,8 @@ def pieces(tree: Numeral, low: torch.Tensor, high: torch.Tensor) -> list[Piece]:
     """The numbers `low..high` as disjoint boxes: at most 2 L - 1 of them for L digits."""
     if isinstance(tree, Leaf):
         return [({tree.index: (low, high)}, low <= high)]
+    if bool((low == high).all()):
+        return [_point(tree, low)]
     radix, some = tree.radix, low <= high
     top_low, top_high = low // radix, high // radix
     rest_low, rest_high = low - top_low * radix, high - top_high * radix

@@ -26,56 +26,51 @@ from .boxes import Boxes, PartInCall, TileRows
 from .digits import holds, joined, tile_of
 from .tiles import FullTiles, KeyRanges, Tiles, key_ranges, merged
 
-_ROWS_AT_ONCE: Final = 8192
+_ROWS_AT_ONCE: Final = 1 << 14
 
 Found = tuple[torch.Tensor, ...]  # row, first tile, end, and whether the tiles are full
 
 
 def digit_runs(forms: DigitForms, tiling: Tiling) -> TileRuns:
     """The runs of a call; each tile has the label that its elements have."""
-    device, kv_len = tiling.device, tiling.extents.kv_len
-    none = torch.zeros(0, dtype=torch.int64, device=device)
-    found: list[Found] = [(none, none, none, none.to(torch.bool))]
-    if kv_len:
-        parts = [PartInCall(part, tiling.form.values, kv_len) for part in forms.parts]
-        for begin, rows in rows_at_once(tiling, _ROWS_AT_ONCE):
-            row, *rest = _runs(parts, rows, kv_len, tiling.block)
-            found.append((row + begin, *rest))
-    row, first, end, full = (torch.cat(column) for column in zip(*found, strict=True))
-    return TileRuns.of(row, first, end, torch.where(full, FULL, PARTIAL), tiling.shape[:3])
+    shape, kv_len = tiling.shape[:3], tiling.extents.kv_len
+    if not kv_len or 0 in shape:
+        none = torch.zeros(0, dtype=torch.int64)
+        return TileRuns.of(none, none, none, none, shape)
+    parts = [PartInCall(part, tiling.form.values, kv_len) for part in forms.parts]
+    every = _rows_at_once(tiling, _ROWS_AT_ONCE)
+    return TileRuns.of_parts([_runs(parts, rows, kv_len, tiling.block) for rows in every], shape)
 
 
-def rows_at_once(tiling: Tiling, most: int) -> Iterator[tuple[int, TileRows]]:
-    """The rows of a call, at most `most` at a time, and the number of the first of them."""
+def _rows_at_once(tiling: Tiling, most: int) -> Iterator[TileRows]:
+    """The rows of a call, at most `most` at a time."""
     batch, heads, tiles, _ = tiling.shape
     count, block_q = batch * heads * tiles, tiling.block[0]
     for begin in range(0, count, most):
         number = torch.arange(begin, min(begin + most, count), device=tiling.device)
         q0 = number % tiles * block_q
-        yield (
-            begin,
-            TileRows(
-                q0=q0,
-                q1=(q0 + block_q - 1).clamp(max=tiling.extents.q_len - 1),
-                batch=number // (tiles * heads),
-                head=number // tiles % heads,
-            ),
+        yield TileRows(
+            q0=q0,
+            q1=(q0 + block_q - 1).clamp(max=tiling.extents.q_len - 1),
+            batch=number // (tiles * heads),
+            head=number // tiles % heads,
         )
 
 
-def _runs(parts: list[PartInCall], rows: TileRows, kv_len: int, block: tuple[int, int]) -> Found:
-    block_kv = block[1]
+def _runs(parts: list[PartInCall], rows: TileRows, kv_len: int, block: tuple[int, int]) -> TileRuns:
     offsets = [part.key_offset(rows) for part in parts]
     met = merged(
         [
-            key_ranges(part.numeral, part.boxes(part.forms.touched, rows), offset, block_kv)
+            key_ranges(part.numeral, part.boxes(part.forms.touched, rows), offset, block[1])
             for part, offset in zip(parts, offsets, strict=True)
         ]
     )
+    shape = (1, 1, len(rows.q0))
     if block == (1, 1):  # a pair is full where it is touched
-        return met.row, met.first, met.last + 1, torch.ones_like(met.row, dtype=torch.bool)
-    tiles = FullTiles(parts, rows, offsets, kv_len, block_kv)
-    return _labelled(met, tiles.among(met), block_kv, -(-kv_len // block_kv))
+        return TileRuns.of(met.row, met.first, met.last + 1, torch.full_like(met.row, FULL), shape)
+    tiles = FullTiles(parts, rows, offsets, kv_len, block[1])
+    row, first, end, full = _labelled(met, tiles.among(met), block[1], -(-kv_len // block[1]))
+    return TileRuns.of(row, first, end, torch.where(full, FULL, PARTIAL), shape)
 
 
 def _labelled(met: KeyRanges, full: Tiles, block_kv: int, columns: int) -> Found:
@@ -114,7 +109,7 @@ def digit_counts(forms: DigitForms, form: Bound, extents: Extents) -> torch.Tens
         return torch.zeros(tiling.shape[:3], dtype=torch.int64, device=tiling.device)
     parts = [PartInCall(part, form.values, extents.kv_len) for part in forms.parts]
     counts = [torch.zeros(0, dtype=torch.int64, device=tiling.device)]
-    counts += [_of_rows(parts, rows) for _, rows in rows_at_once(tiling, _QUERIES_AT_ONCE)]
+    counts += [_of_rows(parts, rows) for rows in _rows_at_once(tiling, _QUERIES_AT_ONCE)]
     return torch.cat(counts).view(tiling.shape[:3])
 
 

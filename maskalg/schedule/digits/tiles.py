@@ -121,7 +121,7 @@ class FullTiles:
 
 
 def _dropped(part: PartInCall, rows: TileRows, offset: torch.Tensor, block_kv: int) -> _Dropped:
-    boxes = part.boxes(part.forms.unfull, rows)
+    boxes = part.boxes(part.forms.unfull, rows).widest_first()
     count = torch.bincount(boxes.row, minlength=len(rows.q0))
     slack = torch.full_like(boxes.row, block_kv - 1)
     dense = _dense(part.numeral, boxes.low, boxes.high, slack)[0]
@@ -173,18 +173,19 @@ def key_ranges(tree: Numeral, boxes: Boxes, offset: torch.Tensor, block_kv: int)
     """
     slack = torch.full_like(boxes.row, block_kv - 1)
     owner, first, last = _enumerated(tree, boxes.low, boxes.high, slack)
-    row = boxes.row[owner]
+    row = _at(boxes.row, owner)
     cut = (joined(tree, boxes.low) < boxes.first) | (joined(tree, boxes.high) > boxes.last)
     if bool(cut.any()):
         # Both ends of what the range of keys leaves of a box are keys of the box.
         least = next_in(tree, boxes.first, boxes.low, boxes.high)
         most = last_in(tree, boxes.last, boxes.low, boxes.high)
-        first = torch.maximum(first, least[owner])
-        last = torch.minimum(last, most[owner])
+        first = torch.maximum(first, _at(least, owner))
+        last = torch.minimum(last, _at(most, owner))
         some = first <= last
         row, first, last = row[some], first[some], last[some]
     if bool(offset.any()):
-        first, last = first - offset[row], last - offset[row]
+        move = _at(offset, row)
+        first, last = first - move, last - move
     return KeyRanges(row, first, last)
 
 
@@ -202,58 +203,47 @@ def _enumerated(
     owner, first, last = _enumerated(tree.minor, low, high, slack)
     last = last.clamp(max=tree.radix - 1)
     inside = first <= last
-    owner, first, last = owner[inside], first[inside], last[inside]
+    if not bool(inside.all()):
+        owner, first, last = owner[inside], first[inside], last[inside]
     if not len(owner):
         return owner, first, last
     per_box = torch.bincount(owner, minlength=count)
     begin = per_box.cumsum(0) - per_box
-    if not bool((owner[1:] >= owner[:-1]).all()):
-        order = owner.argsort(stable=True)
-        first, last = first[order], last[order]
     # A box with one segment below, whose end is near the next one's start, is not taken apart.
     single = per_box == 1
     at = begin.clamp(max=len(first) - 1)
-    wrap = torch.where(single, tree.radix - 1 - last[at] + first[at], slack + 1)
+    wrap = torch.where(single, tree.radix - 1 - _at(last, at) + _at(first, at), slack + 1)
     joined = wrap <= slack
     above = torch.where(joined, (slack - wrap) // tree.radix, 0)
     boxes, top_first, top_last = _enumerated(tree.major, low, high, above)
-    kept = per_box[boxes] > 0
-    boxes, top_first, top_last = boxes[kept], top_first[kept], top_last[kept]
-    together = joined[boxes]
-    mine = boxes[together]
-    whole = (
-        mine,
-        top_first[together] * tree.radix + first[at[mine]],
-        top_last[together] * tree.radix + last[at[mine]],
-    )
-    if len(mine) == len(boxes):
-        return whole
-    apart = ~together
-    boxes, digit = spread(boxes[apart], top_first[apart], top_last[apart])
-    base = digit * tree.radix
-    if len(first) == int((per_box > 0).sum()):
-        which = begin[boxes]
-    else:
-        base = base.repeat_interleave(per_box[boxes])
-        boxes, which = spread(boxes, begin[boxes], (begin + per_box)[boxes] - 1)
-    taken = (boxes, base + first[which], base + last[which])
-    if not len(mine):
-        return taken
-    return (
-        torch.cat([whole[0], taken[0]]),
-        torch.cat([whole[1], taken[1]]),
-        torch.cat([whole[2], taken[2]]),
-    )
+    some = per_box > 0
+    if not bool(some.all()):
+        kept = _at(some, boxes)
+        boxes, top_first, top_last = boxes[kept], top_first[kept], top_last[kept]
+    if not bool(joined.all()):
+        whole = _at(joined, boxes)
+        place, digit = spread(top_first, torch.where(whole, top_first, top_last))
+        ends = _at(torch.where(whole, top_last, top_first), place)
+        boxes, top_first, top_last = _at(boxes, place), digit, torch.maximum(digit, ends)
+    which = _at(begin, boxes)
+    if len(owner) > int(some.sum()):
+        place, which = spread(which, which + _at(per_box, boxes) - 1)
+        boxes, top_first, top_last = (_at(x, place) for x in (boxes, top_first, top_last))
+    first, last = _at(first, which), _at(last, which)
+    return boxes, top_first * tree.radix + first, top_last * tree.radix + last
 
 
-def spread(
-    owner: torch.Tensor, first: torch.Tensor, last: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Every number of the intervals `first..last`, with the owner of each."""
+def spread(first: torch.Tensor, last: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Every number of the intervals `first..last`, after the place of the interval of each."""
     count = last - first + 1
-    start = count.cumsum(0) - count
-    each = torch.repeat_interleave(first - start, count)
-    return owner.repeat_interleave(count), each + torch.arange(len(each), device=each.device)
+    place = torch.repeat_interleave(count)
+    turn = torch.arange(len(place), device=place.device)
+    return place, _at(first - count.cumsum(0) + count, place) + turn
+
+
+def _at(values: torch.Tensor, place: torch.Tensor) -> torch.Tensor:
+    """`values[place]`, in a third of the time."""
+    return values.index_select(0, place)
 
 
 def merged(parts: list[KeyRanges]) -> KeyRanges:
