@@ -16,6 +16,7 @@ returns what is added to the scores, float64 of such a shape. That of a weight f
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -54,6 +55,13 @@ WINDOW: Final = (3, 5)
 WINDOWED: Final = WINDOW[0] * WINDOW[1]
 
 IDS: Final = np.repeat(np.arange(7), (9, 5, 1, 14, 8, 16, 11))  # seven packed documents
+
+
+def row(
+    build: Callable[..., Mask], by_hand: Callable[..., Bools], *given: Any, **named: Any
+) -> MaskRow:
+    """The mask of these arguments, and its second definition with the same ones."""
+    return build(*given, **named), partial(by_hand, *given, **named)
 
 
 def pairs(

@@ -16,7 +16,7 @@ from ...formula.parameters import Parameter, Table
 from ...formula.printing import called
 from ..algebra import Mask
 from ..arguments import entries_within, integer, marked
-from ..by_hand import BATCH_SIZE, HEADS, Bools, MaskRows, padded, pairs
+from ..by_hand import BATCH_SIZE, HEADS, Bools, MaskRows, padded, pairs, row
 
 __all__ = ["block_table"]
 
@@ -153,18 +153,12 @@ def rows() -> MaskRows:
     counts = random.integers(0, 5, (HEADS, 8))
     lists = random.permuted(np.tile(np.arange(11), (HEADS, 8, 1)), axis=2)
     listed = np.zeros((HEADS, 8, 11), np.bool_)
-    for h, row in np.ndindex(HEADS, 8):
-        listed[h, row, lists[h, row, : counts[h, row]]] = True
+    for h, line in np.ndindex(HEADS, 8):
+        listed[h, line, lists[h, line, : counts[h, line]]] = True
     values = random.integers(0, 3, (HEADS, 8, 8))
     return {
-        "block table": (
-            block_table(blocks[0, 0], (8, 6)),
-            partial(block_table_by_hand, blocks[0, 0], (8, 6)),
-        ),
-        "block table per batch and head": (
-            block_table(blocks, (8, 6)),
-            partial(block_table_by_hand, blocks, (8, 6)),
-        ),
+        "block table": row(block_table, block_table_by_hand, blocks[0, 0], (8, 6)),
+        "block table per batch and head": row(block_table, block_table_by_hand, blocks, (8, 6)),
         "block table per group of heads": (
             block_table(pair, (8, 6), group=2),
             partial(block_table_by_hand, pair, (8, 6), 2),

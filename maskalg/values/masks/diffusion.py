@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from ...formula import nodes
 from ...formula.nodes import SCORE, K, Q
 from ...formula.printing import called
 from ..algebra import Mask
 from ..arguments import integer, shown
-from ..by_hand import Bools, MaskRows, pairs
+from ..by_hand import Bools, MaskRows, pairs, row
 
 __all__ = ["block_diffusion"]
 
@@ -58,9 +56,6 @@ def block_diffusion_by_hand(n: int, c: int, **at: int) -> Bools:
 
 def rows() -> MaskRows:
     return {
-        "block diffusion": (block_diffusion(20, 4), partial(block_diffusion_by_hand, 20, 4)),
-        "block diffusion with a cut block": (
-            block_diffusion(17, 5),
-            partial(block_diffusion_by_hand, 17, 5),
-        ),
+        "block diffusion": row(block_diffusion, block_diffusion_by_hand, 20, 4),
+        "block diffusion with a cut block": row(block_diffusion, block_diffusion_by_hand, 17, 5),
     }

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
@@ -15,7 +13,7 @@ from ...formula.parameters import Table
 from ...formula.printing import called
 from ..algebra import Mask
 from ..arguments import at, integer, positions, shown
-from ..by_hand import ENTRIES, Bools, MaskRows, entry, padded, pairs
+from ..by_hand import ENTRIES, Bools, MaskRows, entry, padded, pairs, row
 
 __all__ = ["drafts"]
 
@@ -83,12 +81,6 @@ def rows() -> MaskRows:
     sampled = np.random.default_rng(22).integers(-1, length + 2, (2, count))
     ordered = np.sort(sampled[0])
     return {
-        "drafts of anchors in order": (
-            drafts(ordered, length, block),
-            partial(drafts_by_hand, ordered, length, block),
-        ),
-        "drafts of anchors per batch": (
-            drafts(sampled, length, block),
-            partial(drafts_by_hand, sampled, length, block),
-        ),
+        "drafts of anchors in order": row(drafts, drafts_by_hand, ordered, length, block),
+        "drafts of anchors per batch": row(drafts, drafts_by_hand, sampled, length, block),
     }

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -13,7 +11,7 @@ from ...formula.nodes import SCORE, K, Q
 from ...formula.printing import called
 from .. import arguments
 from ..algebra import Mask
-from ..by_hand import ENTRIES, Bools, MaskRows, entry, padded, pairs
+from ..by_hand import ENTRIES, Bools, MaskRows, entry, padded, pairs, row
 
 __all__ = ["global_tokens"]
 
@@ -46,8 +44,5 @@ def rows() -> MaskRows:
     flags = np.random.default_rng(21).random(ENTRIES) < 0.08
     per_batch = np.stack([flags, ~flags])
     return {
-        "global tokens per batch": (
-            global_tokens(per_batch),
-            partial(global_tokens_by_hand, per_batch),
-        ),
+        "global tokens per batch": row(global_tokens, global_tokens_by_hand, per_batch),
     }

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -15,7 +13,7 @@ from ...formula.parameters import Parameter
 from ...formula.printing import called
 from ..algebra import Mask, named_mask
 from ..arguments import integer, integer_or_per_head, shown
-from ..by_hand import Bools, MaskRows, entry, padded, pairs, places
+from ..by_hand import Bools, MaskRows, entry, padded, pairs, places, row
 
 __all__ = ["causal", "sliding", "window", "dilated", "strided", "chunked", "block_causal"]
 
@@ -202,19 +200,16 @@ def rows() -> MaskRows:
     heads, entries = np.array([1, 4, 9]), np.array([[2, 1, 5], [30, 1, 3]])
     return {
         "causal": (causal, causal_by_hand),
-        "sliding": (sliding(5), partial(sliding_by_hand, 5)),
-        "sliding, itself only": (sliding(1), partial(sliding_by_hand, 1)),
-        "sliding per head": (sliding(heads), partial(sliding_per_head_by_hand, heads)),
-        "sliding per batch and head": (
-            sliding(entries),
-            partial(sliding_per_head_by_hand, entries),
-        ),
-        "window": (window(6, 2), partial(window_by_hand, 6, 2)),
-        "window, open to the left": (window(None, 3), partial(window_by_hand, None, 3)),
-        "window, open to the right": (window(4, None), partial(window_by_hand, 4, None)),
-        "dilated": (dilated(3), partial(dilated_by_hand, 3)),
-        "strided pattern": (strided(5), partial(strided_by_hand, 5)),
-        "strided pattern of every key": (strided(1), partial(strided_by_hand, 1)),
-        "chunked": (chunked(6), partial(chunked_by_hand, 6)),
-        "block causal": (block_causal(6), partial(block_causal_by_hand, 6)),
+        "sliding": row(sliding, sliding_by_hand, 5),
+        "sliding, itself only": row(sliding, sliding_by_hand, 1),
+        "sliding per head": row(sliding, sliding_per_head_by_hand, heads),
+        "sliding per batch and head": row(sliding, sliding_per_head_by_hand, entries),
+        "window": row(window, window_by_hand, 6, 2),
+        "window, open to the left": row(window, window_by_hand, None, 3),
+        "window, open to the right": row(window, window_by_hand, 4, None),
+        "dilated": row(dilated, dilated_by_hand, 3),
+        "strided pattern": row(strided, strided_by_hand, 5),
+        "strided pattern of every key": row(strided, strided_by_hand, 1),
+        "chunked": row(chunked, chunked_by_hand, 6),
+        "block causal": row(block_causal, block_causal_by_hand, 6),
     }

@@ -16,7 +16,7 @@ from ...formula.parameters import Table
 from ...formula.printing import called
 from ..algebra import Mask
 from ..arguments import at
-from ..by_hand import ENTRIES, LONGEST, Bools, MaskRows, entry, padded, pairs, places
+from ..by_hand import ENTRIES, LONGEST, Bools, MaskRows, entry, padded, pairs, places, row
 
 __all__ = ["padding"]
 
@@ -151,25 +151,15 @@ def rows() -> MaskRows:
     real = np.stack([np.arange(ENTRIES) >= 11, np.arange(ENTRIES) < 17])
     other = np.flip(real, 1)
     return {
-        "padding": (padding([17, 0]), partial(padding_by_hand, [17, 0])),
-        "padding of queries": (
-            padding([17, LONGEST], queries=True),
-            partial(padding_by_hand, [17, LONGEST], queries=True),
-        ),
-        "padding of both": (
-            padding([17, LONGEST], queries=[LONGEST, 9]),
-            partial(padding_by_hand, [17, LONGEST], queries=[LONGEST, 9]),
-        ),
-        "padding on either side": (
-            padding.from_mask(real),
-            partial(padding_mask_by_hand, real),
-        ),
+        "padding": row(padding, padding_by_hand, [17, 0]),
+        "padding of queries": row(padding, padding_by_hand, [17, LONGEST], queries=True),
+        "padding of both": row(padding, padding_by_hand, [17, LONGEST], queries=[LONGEST, 9]),
+        "padding on either side": row(padding.from_mask, padding_mask_by_hand, real),
         "padding on either side, of queries": (
             padding.from_mask(real.astype(np.int32), queries=True),
             partial(padding_mask_by_hand, real, queries=True),
         ),
-        "padding on either side, of both": (
-            padding.from_mask(real, queries=other),
-            partial(padding_mask_by_hand, real, queries=other),
+        "padding on either side, of both": row(
+            padding.from_mask, padding_mask_by_hand, real, queries=other
         ),
     }

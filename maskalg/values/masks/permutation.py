@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -13,7 +11,7 @@ from ...formula.nodes import SCORE, K, Q
 from ...formula.printing import called
 from ..algebra import Mask
 from ..arguments import at, positions
-from ..by_hand import ENTRIES, Bools, MaskRows, entry, padded, pairs
+from ..by_hand import ENTRIES, Bools, MaskRows, entry, padded, pairs, row
 
 __all__ = ["permutation"]
 
@@ -49,9 +47,6 @@ def permutation_by_hand(rank: ArrayLike, *, strict: bool = False, **at: int) -> 
 def rows() -> MaskRows:
     rank = np.random.default_rng(21).permutation(ENTRIES)
     return {
-        "permutation": (permutation(rank), partial(permutation_by_hand, rank)),
-        "permutation, query stream": (
-            permutation(rank, strict=True),
-            partial(permutation_by_hand, rank, strict=True),
-        ),
+        "permutation": row(permutation, permutation_by_hand, rank),
+        "permutation, query stream": row(permutation, permutation_by_hand, rank, strict=True),
     }

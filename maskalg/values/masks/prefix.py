@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -13,7 +11,7 @@ from ...formula.nodes import SCORE, K
 from ...formula.printing import called
 from ..algebra import Mask
 from ..arguments import integer_or_per_batch, shown
-from ..by_hand import LONGEST, Bools, MaskRows, places
+from ..by_hand import LONGEST, Bools, MaskRows, places, row
 
 __all__ = ["prefix"]
 
@@ -51,7 +49,7 @@ def prefix_by_hand(n: ArrayLike, **at: int) -> Bools:
 def rows() -> MaskRows:
     lengths = np.array([5, LONGEST])
     return {
-        "prefix": (prefix(11), partial(prefix_by_hand, 11)),
-        "prefix of nothing": (prefix(0), partial(prefix_by_hand, 0)),
-        "prefix per batch": (prefix(lengths), partial(prefix_by_hand, lengths)),
+        "prefix": row(prefix, prefix_by_hand, 11),
+        "prefix of nothing": row(prefix, prefix_by_hand, 0),
+        "prefix per batch": row(prefix, prefix_by_hand, lengths),
     }

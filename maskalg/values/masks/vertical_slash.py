@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
@@ -15,7 +13,7 @@ from ...formula.nodes import SCORE, K, Q
 from ...formula.printing import called
 from ..algebra import Mask
 from ..arguments import at_head, entries_within, flags_per_head, marked
-from ..by_hand import BATCH_SIZE, ENTRIES, HEADS, Bools, MaskRows, entry, padded, pairs
+from ..by_hand import BATCH_SIZE, ENTRIES, HEADS, Bools, MaskRows, entry, padded, pairs, row
 
 __all__ = ["vertical_slash"]
 
@@ -94,12 +92,8 @@ def rows() -> MaskRows:
     columns = random.random((BATCH_SIZE, HEADS, ENTRIES)) < 0.1
     diagonals = random.random((HEADS, ENTRIES)) < 0.15
     return {
-        "vertical and slash": (
-            vertical_slash(columns, diagonals),
-            partial(vertical_slash_by_hand, columns, diagonals),
-        ),
-        "vertical and slash for all heads": (
-            vertical_slash(columns[0, 0], diagonals[0]),
-            partial(vertical_slash_by_hand, columns[0, 0], diagonals[0]),
+        "vertical and slash": row(vertical_slash, vertical_slash_by_hand, columns, diagonals),
+        "vertical and slash for all heads": row(
+            vertical_slash, vertical_slash_by_hand, columns[0, 0], diagonals[0]
         ),
     }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import torch
 
@@ -13,7 +12,7 @@ from ....formula.nodes import SCORE, K, Q
 from ....formula.parameters import Table
 from ....formula.printing import Label
 from ...algebra import Mask
-from ...by_hand import Bools, MaskRow, MaskRows
+from ...by_hand import Bools, MaskRows, row
 from . import by_hand
 from .canvas import (
     Flags,
@@ -200,17 +199,12 @@ def morton_neighborhood_by_hand(
 
 
 def rows() -> MaskRows:
-    def row(*args: Any) -> MaskRow:
-        return neighborhood(*args), partial(neighborhood_by_hand, *args)
-
+    plain = partial(row, neighborhood, neighborhood_by_hand)
     tiled = (4, 9), (2, 3), (3, 4)
     return {
-        "neighborhood on a line": row(38, 7, 3),
-        "neighborhood on an image": row((5, 8), (3, 4)),
-        "neighborhood, dilated and causal": row((4, 10), (2, 3), (1, 3), (True, False)),
-        "neighborhood on a video": row((3, 4, 3), (2, 3, 2), 1, (True, False, False)),
-        "neighborhood by tiles": (
-            tiled_neighborhood(*tiled),
-            partial(tiled_neighborhood_by_hand, *tiled),
-        ),
+        "neighborhood on a line": plain(38, 7, 3),
+        "neighborhood on an image": plain((5, 8), (3, 4)),
+        "neighborhood, dilated and causal": plain((4, 10), (2, 3), (1, 3), (True, False)),
+        "neighborhood on a video": plain((3, 4, 3), (2, 3, 2), 1, (True, False, False)),
+        "neighborhood by tiles": row(tiled_neighborhood, tiled_neighborhood_by_hand, *tiled),
     }

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from ....formula import nodes
 from ....formula.nodes import SCORE, K, Q
 from ....formula.printing import Label
 from ...algebra import Mask
 from ...arguments import integer
-from ...by_hand import Bools, MaskRows, pairs
+from ...by_hand import Bools, MaskRows, pairs, row
 from . import by_hand
 from .canvas import (
     Sizes,
@@ -92,6 +90,6 @@ def sliding_tile_by_hand(
 def rows() -> MaskRows:
     square, text = ((6, 6), (2, 3), (1, 2)), ((4, 4, 2), (2, 2, 1), (1, 2, 2), 6)
     return {
-        "sliding tiles": (sliding_tile(*square), partial(sliding_tile_by_hand, *square)),
-        "sliding tiles and text": (sliding_tile(*text), partial(sliding_tile_by_hand, *text)),
+        "sliding tiles": row(sliding_tile, sliding_tile_by_hand, *square),
+        "sliding tiles and text": row(sliding_tile, sliding_tile_by_hand, *text),
     }

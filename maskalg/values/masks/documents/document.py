@@ -19,7 +19,7 @@ from ....formula.parameters import INTEGERS, Order, Table, plain_number
 from ....formula.printing import called
 from ...algebra import Mask
 from ...arguments import at, integer, positions
-from ...by_hand import ENTRIES, IDS, Bools, MaskRows, pairs, places
+from ...by_hand import ENTRIES, IDS, Bools, MaskRows, pairs, places, row
 
 __all__ = ["document"]
 
@@ -378,22 +378,13 @@ def rows() -> MaskRows:
     other = np.repeat(np.arange(7), (4, 9, 3, 15, 2, 20, 11))
     bounds, lengths = (0, 7, 7, 30, 41), (9, 0, 14, 22)
     return {
-        "document": (document(IDS), partial(document_by_hand, IDS)),
-        "document in any order": (document(in_any_order), partial(document_by_hand, in_any_order)),
-        "document that recurs": (document(recurring), partial(document_by_hand, recurring)),
-        "document per batch": (document(per_batch), partial(document_by_hand, per_batch)),
-        "document with ids of keys": (
-            document(IDS, other),
-            partial(document_by_hand, IDS, other),
-        ),
-        "document with ids of keys per batch": (
-            document(IDS, per_batch),
-            partial(document_by_hand, IDS, per_batch),
-        ),
-        "document per batch with ids of keys": (
-            document(per_batch, other),
-            partial(document_by_hand, per_batch, other),
-        ),
+        "document": row(document, document_by_hand, IDS),
+        "document in any order": row(document, document_by_hand, in_any_order),
+        "document that recurs": row(document, document_by_hand, recurring),
+        "document per batch": row(document, document_by_hand, per_batch),
+        "document with ids of keys": row(document, document_by_hand, IDS, other),
+        "document with ids of keys per batch": row(document, document_by_hand, IDS, per_batch),
+        "document per batch with ids of keys": row(document, document_by_hand, per_batch, other),
         "document from cu_seqlens": (
             document.from_cu_seqlens(bounds, total=ENTRIES),
             partial(document_from_cu_seqlens_by_hand, bounds),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
@@ -17,7 +15,7 @@ from ....formula.parameters import INT32_MAX
 from ....formula.printing import called
 from ...algebra import Mask
 from ...arguments import at, integer, positions, shown
-from ...by_hand import Bools, MaskRows, entry, padded, pairs
+from ...by_hand import Bools, MaskRows, entry, padded, pairs, row
 
 __all__ = ["media"]
 
@@ -80,9 +78,6 @@ def media_by_hand(
 def rows() -> MaskRows:
     starts = np.array([0, 4, 4, 11, 19, 20, 33, 40, 50, 61, 62])
     return {
-        "media before the text": (media(starts, 6), partial(media_by_hand, starts, 6)),
-        "media with both ends": (
-            media(starts, 6, starts + 9),
-            partial(media_by_hand, starts, 6, starts + 9),
-        ),
+        "media before the text": row(media, media_by_hand, starts, 6),
+        "media with both ends": row(media, media_by_hand, starts, 6, starts + 9),
     }

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -15,7 +13,7 @@ from ....formula.parameters import Table
 from ....formula.printing import called
 from ...algebra import Mask
 from ...arguments import at, entries_within, positions
-from ...by_hand import ENTRIES, Bools, MaskRows, entry, padded, pairs
+from ...by_hand import ENTRIES, Bools, MaskRows, entry, padded, pairs, row
 
 __all__ = ["modality"]
 
@@ -57,4 +55,4 @@ def modality_by_hand(types: ArrayLike, allowed: ArrayLike, **at: int) -> Bools:
 def rows() -> MaskRows:
     kinds = np.random.default_rng(21).integers(0, 3, ENTRIES)
     allowed = np.array([[True, False, False], [True, True, False], [True, False, True]])
-    return {"modality": (modality(kinds, allowed), partial(modality_by_hand, kinds, allowed))}
+    return {"modality": row(modality, modality_by_hand, kinds, allowed)}

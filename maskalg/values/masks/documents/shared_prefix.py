@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import Final, cast
 
 import numpy as np
@@ -20,7 +19,7 @@ from ....formula.printing import called
 from ....formula.watched import watched
 from ...algebra import Mask
 from ...arguments import at, entries_within, positions
-from ...by_hand import IDS, Bools, MaskRows, entry, padded, pairs
+from ...by_hand import IDS, Bools, MaskRows, entry, padded, pairs, row
 from .ancestry import ancestry
 from .document import cumulative, packed_length
 
@@ -335,12 +334,6 @@ def rows() -> MaskRows:
     documents = np.array([-1, 0, 0, -1, 3, 4, 3])
     both = np.stack([IDS, 6 - IDS])
     return {
-        "shared prefix": (
-            shared_prefix(IDS, documents),
-            partial(shared_prefix_by_hand, IDS, documents),
-        ),
-        "shared prefix in any order": (
-            shared_prefix(both, documents),
-            partial(shared_prefix_by_hand, both, documents),
-        ),
+        "shared prefix": row(shared_prefix, shared_prefix_by_hand, IDS, documents),
+        "shared prefix in any order": row(shared_prefix, shared_prefix_by_hand, both, documents),
     }

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
@@ -15,7 +13,7 @@ from ....formula.nodes import SCORE, K, Q
 from ....formula.printing import called
 from ...algebra import Mask
 from ...arguments import at, positions
-from ...by_hand import IDS, Bools, MaskRows, entry, padded, pairs
+from ...by_hand import IDS, Bools, MaskRows, entry, padded, pairs, row
 
 __all__ = ["spans"]
 
@@ -72,4 +70,4 @@ def spans_by_hand(ids: ArrayLike, **at: int) -> Bools:
 
 def rows() -> MaskRows:
     ids = np.where(np.isin(IDS, (1, 3, 5)), IDS, -1)
-    return {"image spans": (spans(ids), partial(spans_by_hand, ids))}
+    return {"image spans": row(spans, spans_by_hand, ids)}

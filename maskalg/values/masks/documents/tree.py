@@ -17,7 +17,7 @@ from ....formula.parameters import Table
 from ....formula.printing import called
 from ...algebra import Mask
 from ...arguments import at, integer_or_per_batch, shown
-from ...by_hand import ENTRIES, Bools, MaskRows, entry, padded, pairs
+from ...by_hand import ENTRIES, Bools, MaskRows, entry, padded, pairs, row
 from .ancestry import ancestry
 
 __all__ = ["tree"]
@@ -108,13 +108,10 @@ def rows() -> MaskRows:
     by_level = np.array([-1, *((node - 1) // 3 for node in range(1, ENTRIES - prompt))])
     alone, of_both = np.append(by_level, [-1] * prompt), np.stack([ordered, by_level])
     return {
-        "tree numbered depth first": (
-            tree(ordered, prompt),
-            partial(tree_by_hand, ordered, prompt),
-        ),
-        "tree numbered by level": (tree(by_level, prompt), partial(tree_by_hand, by_level, prompt)),
-        "tree without a prompt": (tree(alone), partial(tree_by_hand, alone)),
-        "trees per batch": (tree(of_both, prompt), partial(tree_by_hand, of_both, prompt)),
+        "tree numbered depth first": row(tree, tree_by_hand, ordered, prompt),
+        "tree numbered by level": row(tree, tree_by_hand, by_level, prompt),
+        "tree without a prompt": row(tree, tree_by_hand, alone),
+        "trees per batch": row(tree, tree_by_hand, of_both, prompt),
         "tree after prompts per batch": (
             tree(ordered, [prompt, 50]),
             partial(tree_by_hand, np.append(ordered, [-1] * 50), (prompt, 50)),

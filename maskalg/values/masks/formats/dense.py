@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
@@ -15,7 +13,7 @@ from ....formula.nodes import BATCH, HEAD, SCORE, K, Q
 from ....formula.parameters import Table
 from ....formula.printing import called
 from ...algebra import Mask
-from ...by_hand import BATCH_SIZE, HEADS, Bools, MaskRows
+from ...by_hand import BATCH_SIZE, HEADS, Bools, MaskRows, row
 
 __all__ = ["dense"]
 
@@ -71,6 +69,6 @@ def rows() -> MaskRows:
     random = np.random.default_rng(20)
     kept = (random.random((BATCH_SIZE, HEADS, 8, 8)) < 0.5).repeat(8, -1).repeat(8, -2)
     return {
-        "dense": (dense(kept), partial(dense_by_hand, kept)),
-        "dense of keys": (dense(kept[:, :, :1]), partial(dense_by_hand, kept[:, :, :1])),
+        "dense": row(dense, dense_by_hand, kept),
+        "dense of keys": row(dense, dense_by_hand, kept[:, :, :1]),
     }

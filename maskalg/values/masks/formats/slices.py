@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 
 import numpy as np
 import torch
@@ -15,7 +14,7 @@ from ....formula.parameters import Table
 from ....formula.printing import called
 from ...algebra import Mask
 from ...arguments import integer
-from ...by_hand import Bools, MaskRows, pairs
+from ...by_hand import Bools, MaskRows, pairs, row
 
 __all__ = ["attention_slices"]
 
@@ -158,6 +157,4 @@ def rows() -> MaskRows:
         ((0, 12), (0, 9), (12, 30), (9, 31), (2, 8), (20, 40), (40, 47)),
         (0, 1, 2, 3, 3, 1, 1),
     )
-    return {
-        "attention slices": (attention_slices(*slices), partial(attention_slices_by_hand, *slices))
-    }
+    return {"attention slices": row(attention_slices, attention_slices_by_hand, *slices)}
