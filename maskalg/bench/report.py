@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Iterable
 
@@ -31,8 +30,10 @@ def line(row: Row) -> str:
         spread = f"[{min(times):.3f}-{max(times):.3f}]"
         cells.append(f"{name} {row.median(name):.3f} {spread} {row.rate(name):.0f}T{ratio}")
     cells += [f"{name} failed ({why[:60]})" for name, why in row.missing.items()]
-    far = max((row.distances[name] for name in row.times if name != "maskalg"), default=math.nan)
-    return f"{row.name:26} {'  '.join(cells)}  farthest result {far:.1e} from ours"
+    distances = [row.distances[name] for name in row.times if name != "maskalg"]
+    if distances:
+        cells.append(f"farthest result {max(distances):.1e} from ours")
+    return f"{row.name:26} {'  '.join(cells)}"
 
 
 def markdown(rows: Iterable[Row]) -> str:

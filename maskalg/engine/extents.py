@@ -133,10 +133,12 @@ def _fitting(query: Shape, key: Shape, value: Shape) -> Extents:
     wrong = _misfit(query, key, value)
     if wrong is not None:
         swapped = [(b, length, h, d) for b, h, length, d in (query, key, value)]
+        # Keys are more than their heads.
+        turned = key[1] > kv_len and _misfit(*swapped) is None
         fits = f" They fit as [batch, length, heads, dim]: {messages.TURN}"
         raise errors.MaskValueError(
             f"attention: {wrong}; got query {list(query)}, key {list(key)}, value {list(value)}."
-            f"{fits if _misfit(*swapped) is None else ''}"
+            f"{fits if turned else ''}"
         )
     return Extents(q_len, kv_len, batch, heads)
 

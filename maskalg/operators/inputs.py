@@ -52,7 +52,7 @@ def extents_of(
         raise errors.MaskTypeError(
             "attention: float16, bfloat16, float32, float8_e4m3fn (and float64 off the GPU "
             f"kernels) are served, got {dtype}. Convert query, key and value to one of them: "
-            "query.float()."
+            f"query.{'real' if dtype.is_complex else 'float()'}."
         )
     if not dtype == key.dtype == value.dtype and not (
         pages is not None and key.dtype == value.dtype == INT8 and dtype != FLOAT8

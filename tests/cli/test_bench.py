@@ -168,6 +168,7 @@ def test_report():
     assert "cuDNN failed (RuntimeError: no)" in line(row)
     assert line(row).endswith("farthest result 1.0e-03 from ours")
     assert summary([row]) == "times faster than  FlexAttention 2.00 (2.00-2.00)"
+    assert line(replace(row, times={"maskalg": [1.0]})).endswith("cuDNN failed (RuntimeError: no)")
 
 
 def test_markdown_says_why_there_is_no_time():

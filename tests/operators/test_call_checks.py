@@ -93,6 +93,17 @@ def test_inputs_that_look_like_length_before_heads_are_told_of() -> None:
         ma.attention(short, short, short, causal & document(torch.arange(64) // 9))
     with pytest.raises(ma.MaskValueError, match=r"They fit as \[batch, length, heads, dim\]"):
         ma.attention(short[:, :1], short, short, causal)
+    with pytest.raises(ma.MaskValueError, match=r"no multiple of 3 key-value heads") as told:
+        ma.attention(torch.randn(1, 8, 64, 16), *[torch.randn(1, 3, 64, 16)] * 2, causal)
+    assert "They fit" not in str(told.value)
+
+
+@pytest.mark.parametrize(
+    "dtype, write", [(torch.complex64, "query.real"), (torch.int64, r"query.float\(\)")]
+)
+def test_a_dtype_that_is_not_served_is_told_with_one_that_is(dtype, write) -> None:
+    with pytest.raises(ma.MaskTypeError, match=f"got {dtype}.*: {write}\\."):
+        ma.attention(*[torch.zeros(1, 1, 4, 8, dtype=dtype)] * 3, causal)
 
 
 def test_usual_layouts_are_not_told_of(recwarn: pytest.WarningsRecorder) -> None:
