@@ -142,19 +142,18 @@ class TileRuns:
 
     def labels(self, columns: int) -> torch.Tensor:
         """The label of every tile, uint8 `[batch, heads, rows, columns]`."""
-        tiles = self.tiles
-        begin = (self.row_of * columns + self.first).repeat_interleave(tiles)
-        before = (tiles.cumsum(0) - tiles).repeat_interleave(tiles)
-        place = begin + torch.arange(len(begin), device=begin.device) - before
+        # Runs are disjoint, so each place is the first of one run at most, and the end of one.
+        row, label = self.row_of * columns, self.label.to(torch.uint8)
         size = math.prod(self.shape) * columns
-        found = torch.zeros(size, dtype=torch.uint8, device=self.label.device)
-        found[place] = self.label.to(torch.uint8).repeat_interleave(tiles)
-        return found.view(*self.shape, columns)
+        change = torch.zeros(size + 1, dtype=torch.uint8, device=label.device)
+        change[row + self.first] = label
+        change[row + self.end] -= label
+        return change[:-1].cumsum(0, dtype=torch.uint8).view(*self.shape, columns)
 
 
 def counts_of(labels: torch.Tensor) -> tuple[int, int, int]:
     """How many labels are EMPTY, PARTIAL and FULL."""
-    empty, partial, full = torch.bincount(labels.flatten().to(torch.int64), minlength=3).tolist()
+    empty, partial, full = torch.bincount(labels.flatten(), minlength=3).tolist()
     return empty, partial, full
 
 

@@ -137,9 +137,9 @@ class IntervalRung:
 
     def labels(self, tiling: Tiling) -> tuple[torch.Tensor, torch.Tensor]:
         shape, block, device = tiling.shape, tiling.block, tiling.device
-        if 0 in shape:
+        if 0 in shape or self.decides_every_tile(tiling.form):
             nowhere = torch.zeros((0, 4), dtype=torch.int64, device=device)
-            return torch.zeros(shape, dtype=torch.uint8, device=device), nowhere
+            return self.runs(tiling).to(device).labels(shape[3]), nowhere
         rows = rows_of(tiling)
         touched = side_tiles(self.forms.touched, tiling, rows)
         unfull = side_tiles(self.forms.unfull, tiling, rows)
