@@ -21,12 +21,13 @@ from ..errors import MaskValueError
 from ..formula.comparisons import arranged
 from ..formula.expression import Expression
 from ..formula.functions import function_of
+from ..formula.meaning import COMPARISONS, REALS, as_float32, whole
 from ..formula.nodes import Node, in_order, is_additive
 from ..formula.operations import OPERATIONS
 from ..formula.parameters import Slot
 from . import long_integers as longs
 from .extents import Lengths, dependence, resolve
-from .long_integers import Long, as_float32, whole
+from .long_integers import Long
 from .normal_form import Bound, Value, bound
 from .widths import compares_in_64, limbs, outgrows
 
@@ -308,7 +309,7 @@ def _compare(node: Node, env: Environment) -> torch.Tensor:
             size = max(limbs(side, env.values) for side in node.args)
             return longs.COMPARISONS[node.op](*[_long(side, env, size) for side in node.args])
     value = _operand if "real" in kinds else evaluate
-    return _COMPARISONS[node.op](*[value(side, env) for side in node.args])
+    return COMPARISONS[node.op](*[value(side, env) for side in node.args])
 
 
 def _of_two(
@@ -341,7 +342,7 @@ def _power(node: Node, env: Environment) -> torch.Tensor:
     base, exponent = (_operand(arg, env) for arg in node.args)
     if not base.is_floating_point():
         base = base.to(env.real)
-    return torch.pow(base, exponent)
+    return REALS["power"](base, exponent)
 
 
 def _trunc(node: Node, env: Environment) -> torch.Tensor:
@@ -365,7 +366,7 @@ _RULES: dict[str, Rule] = {
     "or": _fold(torch.logical_or),
     "floordiv": _of_two(torch.floor_divide, whole=True),
     "mod": _of_two(torch.remainder, whole=True),
-    "div": _of_two(torch.true_divide),
+    "div": _of_two(REALS["divide"]),
     "pow": _power,
     "trunc": _trunc,
     "ge": _compare,
@@ -375,5 +376,3 @@ _RULES: dict[str, Rule] = {
     "not": lambda node, env: ~evaluate(node.args[0], env),
     "call": _call,
 }
-
-_COMPARISONS: Final = {"ge": torch.ge, "gt": torch.gt, "eq": torch.eq}

@@ -12,6 +12,7 @@ from typing import Final, cast
 import torch
 
 from .. import errors
+from ..formula.meaning import ends_of_entries
 from ..formula.nodes import Node
 from ..formula.operations import BITWISE, RULES, Interval
 from ..formula.parameters import Slot
@@ -153,9 +154,7 @@ def _of_leaf(node: Node, known: Known, positions: int) -> Interval:
         return -(2**31), 2**31
     if node.op in ("read", "opaque"):
         dtype = known if isinstance(known, torch.dtype) and node.op == "read" else torch.int64
-        if dtype == torch.bool:
-            return 0, 1
-        return torch.iinfo(dtype).min, torch.iinfo(dtype).max
+        return ends_of_entries(dtype)
     return -positions, positions
 
 

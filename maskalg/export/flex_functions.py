@@ -15,12 +15,12 @@ import torch
 
 from ..engine import long_integers as longs
 from ..engine.evaluate import Environment, evaluate
-from ..engine.long_integers import MOST_WHOLE
 from ..engine.normal_form import Bound, bound
 from ..engine.widths import LEAST_64, MOST_64, compares_in_64, limbs, limits, outgrows
 from ..formula import nodes
 from ..formula.comparisons import arranged, strict
 from ..formula.expression import Expression
+from ..formula.meaning import MOST_WHOLE
 from ..formula.nodes import Node, in_order
 from ..formula.operations import OPERATIONS
 from ..formula.parameters import Slot

@@ -1,7 +1,8 @@
-"""The operations of integers, a row an operation: their limits, and how each language has them."""
+"""The operations of integers, a row an operation: what it gives, and how each language has it."""
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, TypeAlias
@@ -58,6 +59,7 @@ class Operation:
     """An operation of two integers and more, as every language has it.
 
     Attributes:
+        value: what it means: the integer it gives of two others, whatever their size.
         limits: the least and the most it gives, by those of its arguments; None where its numbers
             are not bounded by theirs.
         evaluated: by torch, of two tensors; None of divisions, which look at their divisor.
@@ -67,6 +69,7 @@ class Operation:
             nothing else is said of it; of the others each printer has a rule.
     """
 
+    value: Callable[[int, int], int]
     limits: _Limits | None
     evaluated: _OfTensors | None
     long: str
@@ -75,15 +78,16 @@ class Operation:
 
 
 OPERATIONS: Final = {
-    "add": Operation(_add, torch.add, "long_add", "+"),
-    "mul": Operation(_mul, torch.mul, "long_multiply", "*"),
-    "floordiv": Operation(_floordiv, None, "long_floor_div", "//"),
-    "mod": Operation(_mod, None, "long_floor_mod", "%"),
-    "min": Operation(_least, torch.minimum, "long_minimum"),
-    "max": Operation(_most, torch.maximum, "long_maximum"),
-    "bitand": Operation(_bitand, torch.bitwise_and, "long_and", "&", r"\&"),
-    "bitor": Operation(None, torch.bitwise_or, "long_or", "|", "|"),
-    "bitxor": Operation(None, torch.bitwise_xor, "long_xor", "^", r"\oplus"),
+    "add": Operation(operator.add, _add, torch.add, "long_add", "+"),
+    "mul": Operation(operator.mul, _mul, torch.mul, "long_multiply", "*"),
+    # Divisors are at least 1, but in a branch that is not taken.
+    "floordiv": Operation(lambda x, c: x // max(c, 1), _floordiv, None, "long_floor_div", "//"),
+    "mod": Operation(lambda x, c: x % max(c, 1), _mod, None, "long_floor_mod", "%"),
+    "min": Operation(min, _least, torch.minimum, "long_minimum"),
+    "max": Operation(max, _most, torch.maximum, "long_maximum"),
+    "bitand": Operation(operator.and_, _bitand, torch.bitwise_and, "long_and", "&", r"\&"),
+    "bitor": Operation(operator.or_, None, torch.bitwise_or, "long_or", "|", "|"),
+    "bitxor": Operation(operator.xor, None, torch.bitwise_xor, "long_xor", "^", r"\oplus"),
 }
 """The operations by their names in formulas."""
 

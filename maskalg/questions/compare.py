@@ -14,12 +14,12 @@ import torch
 from ..engine.extents import Extents, Lengths
 from ..engine.normal_form import Bound, bound
 from ..formula import nodes
+from ..formula.conditions import NotNegative
 from ..formula.expression import Expression, both, complement, with_formula
 from ..formula.nodes import Node
 from ..formula.parameters import Slot, Table
 from ..formula.positions import moved
 from ..formula.separation import positions
-from ..proof.check.arithmetic import NotNegative
 from ..proof.check.encoding import Encoder
 from ..proof.check.refutation import refuted
 from .domain import Reach, extents_of, reach

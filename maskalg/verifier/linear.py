@@ -5,8 +5,8 @@ What is given and the contrary of the claim become one system of integer inequal
 that says that a number is less than itself, and is added up once more. Smallest and largest
 numbers, choices and signs are taken apart into cases. A quotient by a constant is a new unknown f
 with c f <= x <= c f + c - 1, the remainder is x - c f, and a wrapped number is x + 2**bits t. All
-else, products among it, is an unknown of which a few laws are told. Laws that are missing leave
-claims open, so that z3 is asked: they prove nothing that is false.
+else, products among it, is an unknown of which a few laws are told (`laws.py`). Laws that are
+missing leave claims open, so that z3 is asked: they prove nothing that is false.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from ..proof.check.arithmetic import NEVER, All, Any_, Condition, Linear, NotNegative
+from ..formula.conditions import NEVER, All, Any_, Condition, Linear, NotNegative
 from ..proof.check.refutation import Budget, refutation
 from . import terms
+from .laws import law_of
 from .terms import Term
 
 QUICK: Final = Budget(pivots=400, choices=100)
@@ -135,57 +136,22 @@ class _Reader:
         self._learned.add(atom)
         if atom.op == "wrapped":
             self._learn_wrapped(atom)
-        elif atom.op in ("quotient", "remainder"):
-            self._learn_division(*atom.args)
-        elif atom.op == "product":
-            natural, positive = (
-                [terms.greater_equal(arg, terms.number(low)) for arg in atom.args] for low in (0, 1)
-            )
-            larger = [terms.greater_equal(atom, arg) for arg in atom.args]
-            self._implied(natural, [terms.at_least(atom)])
-            self._implied(positive, larger)
-        elif atom.op == "entry":
-            self._within(atom, atom.data.low, atom.data.high)
+            return
+        self.facts.append(self.condition(law_of(atom)))
+        if atom.op == "entry":
             for other in self._entries:
                 if other.data == atom.data:
-                    self._implied([terms.equal(atom.args[0], other.args[0])],
-                                  [terms.equal(atom, other)])  # fmt: skip
+                    apart = terms.no(terms.equal(atom.args[0], other.args[0]))
+                    self.facts.append(self.condition(terms.either(apart, terms.equal(atom, other))))
             self._entries.append(atom)
-        elif atom.op == "whole":
-            self._within(atom, 1 - 2**31, 2**31 - 1)
-
-    def _implied(self, premises: Sequence[Term], facts: Sequence[Term]) -> None:
-        against = [self.condition(premise, False) for premise in premises]
-        self.facts.append(Any_((*against, All(tuple(map(self.condition, facts))))))
-
-    def _within(self, x: Term, low: int, high: int) -> None:
-        ends = terms.subtract(x, terms.number(low)), terms.subtract(terms.number(high), x)
-        self.facts += map(self._at_least, ends)
 
     def _learn_wrapped(self, atom: Term) -> None:
         bits, signed = atom.data
-        low = -(1 << bits - 1) if signed else 0
-        self._within(_linear(atom), low, low + (1 << bits) - 1)
+        self.facts.append(self.condition(terms.stays(_linear(atom), bits, signed)))
         turns = _turns(atom)
         ways = terms.equal(turns, terms.number(0)), terms.greater_equal(turns, terms.number(1))
         less = terms.greater_equal(terms.number(-1), turns)
         self.facts.append(Any_(tuple([self.condition(way) for way in (*ways, less)])))
-
-    def _learn_division(self, x: Term, c: Term) -> None:
-        whole = terms.quotient(x, c)
-        rest = terms.subtract(x, terms.multiply(c, whole))
-        ends = [terms.at_least(rest), terms.greater(c, rest)]
-        if terms.is_number(c):
-            if terms.value_of_number(c) >= 1:
-                self.facts += map(self.condition, ends)
-            return
-        is_divisor = terms.greater_equal(c, terms.number(1))
-        exact = terms.equal(terms.subtract(rest, terms.remainder(x, c)), terms.number(0))
-        self._implied([is_divisor], [*ends, exact])
-        smaller = [terms.at_least(whole), terms.greater_equal(x, whole)]
-        self._implied([is_divisor, terms.at_least(x)], smaller)
-        nearer = [terms.greater(terms.number(0), whole), terms.greater_equal(whole, x)]
-        self._implied([is_divisor, terms.greater(terms.number(0), x)], nearer)
 
 
 def _less_one(x: Term) -> Term:

@@ -1,22 +1,16 @@
-"""The meaning of a formula: one definition, with widths where there are any.
-
-Integers are those of mathematics, whatever their size, as `engine/evaluate.py` and
-`engine/long_integers.py` compute them. So nothing wraps here. What has a width is said where it
-enters: an entry of a table is an integer of its dtype, a number has 32 bits, a real number that is
-truncated stops at the ends of 32 bits. Real numbers are float32, each step rounded, in the order
-of `formula.nodes.in_order`. An index of a table stops at its ends. A divisor counts as 1 where it
-is less.
-"""
+"""The meaning of a formula, as `formula/meaning.py` defines it, written in terms."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import reduce
-from typing import Final, cast
+from typing import Any, Final, cast
 
 import torch
 
-from ..engine.long_integers import as_float32
+from ..engine import long_integers as longs
+from ..engine import widths
+from ..formula.meaning import REALS, as_float32, ends_of_entries, whole
 from ..formula.nodes import Node, in_order
 from ..formula.parameters import Slot
 from . import terms
@@ -69,8 +63,7 @@ class Meaning:
             return Table(f"t{slot.index}", "real")
         if dtype == torch.bool:
             return Table(f"t{slot.index}", "bool")
-        ends = torch.iinfo(dtype)
-        return Table(f"t{slot.index}", "int", ends.min, ends.max)
+        return Table(f"t{slot.index}", "int", *ends_of_entries(dtype))
 
     def size(self, slot: Slot, axis: int) -> Term:
         """The size of the table of a slot along an axis."""
@@ -120,6 +113,27 @@ def _const(meaning: Meaning, node: Node) -> Term:
     if node.kind == "int":
         return terms.number(cast(int, node.data))
     return terms.real(rounded(cast(float, node.data)))
+
+
+def of_float32(name: str, *args: Any) -> Any:
+    """An operation on real numbers, as `terms.computed` asks for it."""
+    if name == "whole":
+        return int(whole(torch.as_tensor(args[0], dtype=torch.float32)))
+    if name == "real_of":
+        return _nearest(int(args[0]))
+    function = REALS.get(name)
+    if function is None:
+        raise NotDefined(f"the operation {name!r} of real numbers")
+    found = function(*[torch.as_tensor(arg, dtype=torch.float32) for arg in args])
+    return bool(found) if found.dtype == torch.bool else found
+
+
+def _nearest(integer: int) -> torch.Tensor:
+    """An integer as float32; past 64 bits it is a double first."""
+    if widths.inside((integer, integer)):
+        return torch.tensor(integer).to(torch.float32)
+    limbs = longs.limbs_for(integer.bit_length())
+    return longs.real(longs.of_number(integer, limbs, torch.device("cpu"))).to(torch.float32)
 
 
 def rounded(value: float) -> float:

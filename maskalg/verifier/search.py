@@ -17,6 +17,7 @@ from typing import Any, Final
 import torch
 
 from ..engine.normal_form import Structure
+from ..formula.meaning import ends_of_entries
 from . import terms
 from .meaning import Meaning, NotDefined
 from .solve import ANYTHING, Model
@@ -188,10 +189,9 @@ def small_calls(
             dtype = dtypes[slot.index]
             if dtype.is_floating_point:
                 continue
-            binary = dtype == torch.bool
-            ends = [0, 1] if binary else [torch.iinfo(dtype).min, torch.iinfo(dtype).max]
+            ends = ends_of_entries(dtype)
             for place in range(prod(sizes)):
-                near = drawn.randint(0, 1) if binary else drawn.randint(-2, 9)
+                near = drawn.randint(*(ends if dtype == torch.bool else (-2, 9)))
                 entry = near if drawn.random() < 0.8 else drawn.choice(ends)
                 entries[f"t{slot.index}", place] = entry
         call = Call(structure, dtypes, values, entries, made)

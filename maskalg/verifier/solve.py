@@ -18,6 +18,7 @@ from weakref import WeakKeyDictionary
 
 from ..errors.kinds import MissingPackageError
 from . import linear, messages, terms
+from .laws import law_of
 from .terms import Table, Term
 
 ANYTHING: Final = "anything"
@@ -263,7 +264,9 @@ class _Query:
         found = _FORMULAS[self._exact].get(part)
         if found is None:
             before, self._laws, self._inner = self._laws, [], []
-            value = self._translated(part, args)
+            value = self._known[part.serial] = self._translated(part, args)
+            if not self._is_computed(part):
+                self._laws.append(self._within(law_of(part)))
             found = _Formula(value, tuple(self._laws), tuple(self._inner))
             self._laws = before
             _FORMULAS[self._exact][part] = found
@@ -323,19 +326,10 @@ class _Query:
         if op == "real":
             return z3.Const(f"real {float(term.data).hex()}", self._real)
         if op == "entry":
-            found = self._function(term.data.name, args, term.sort)
-            if term.sort == "int":
-                self._laws += [term.data.low <= found, found <= term.data.high]
-            return found
+            return self._function(term.data.name, args, term.sort)
         if op == "product":
-            if self._exact:
-                return z3.Product(args)
-            found = self._function(f"product of {len(args)}", args, "int")
-            # All that is needed of most products: their sign, and that they are no less than parts.
-            natural, positive = (z3.And(*[arg >= low for arg in args]) for low in (0, 1))
-            self._laws.append(z3.Implies(natural, found >= 0))
-            self._laws.append(z3.Implies(positive, z3.And(*[found >= arg for arg in args])))
-            return found
+            name = f"product of {len(args)}"
+            return z3.Product(args) if self._exact else self._function(name, args, "int")
         if op in ("quotient", "remainder"):
             return self._division(term, args)
         if op == "divides":
@@ -347,11 +341,11 @@ class _Query:
             return found
         if op == "wrapped":
             bits, signed = term.data
-            low = -(1 << bits - 1) if signed else 0
+            low, high = terms.ends_of_bits(bits, signed)
             # The multiple of 2**bits that is added, which is mostly none.
             turns = z3.Int(f"turns {term.serial}")
             found = args[0] + turns * (1 << bits)
-            self._laws += [low <= found, found < low + (1 << bits)]
+            self._laws += [low <= found, found <= high]
             return found
         if op == "apply":
             found = self._function(term.data, args, term.sort)
@@ -359,56 +353,28 @@ class _Query:
                 # Arguments are sorted as they are written, and may be equal in another order.
                 self._laws.append(found == self._function(term.data, args[::-1], term.sort))
             return found
-        if op in ("whole", "real_of", "of_bits"):
-            found = self._function(op, args, term.sort)
-            if op == "whole":
-                self._laws += [found > -(2**31), found < 2**31]
-            return found
-        if op.startswith("bit"):
-            return self._bitwise(op, args)
+        if op in ("whole", "real_of", "of_bits") or op.startswith("bit"):
+            return self._function(op, args, term.sort)
         return self._plainly(op, args)
 
-    def _bitwise(self, op: str, args: list[Any]) -> Any:
-        found = args[0]
-        for arg in args[1:]:
-            left, right, joined = found, arg, self._function(op, [found, arg], "int")
-            if op == "bitand":
-                # Bits are only taken away.
-                self._laws.append(
-                    self._z3.Implies(right >= 0, self._z3.And(joined >= 0, joined <= right))
-                )
-                self._laws.append(
-                    self._z3.Implies(left >= 0, self._z3.And(joined >= 0, joined <= left))
-                )
-            if op == "bitxor":
-                # 0 turns no bits and -1 all: what the sign of a number is, shifted down.
-                for x, y in ((left, right), (right, left)):
-                    self._laws.append(self._z3.Implies(x == 0, joined == y))
-                    self._laws.append(self._z3.Implies(x == -1, joined == -1 - y))
-            found = joined
-        return found
+    def _is_computed(self, part: Term) -> bool:
+        """Whether z3 has the operation itself, so that it needs no laws."""
+        if part.op in ("quotient", "remainder"):
+            return not _divides_by_unknown(part)
+        return part.op == "product" and self._exact
 
     def _division(self, term: Term, args: list[Any]) -> Any:
         z3 = self._z3
-        x, c = term.args
+        c = term.args[1]
         if terms.is_number(c) and terms.value_of_number(c) >= 1:
             by = terms.value_of_number(c)
             return args[0] / by if term.op == "quotient" else args[0] % by
-        whole = self._function("quotient", args, "int")
-        rest = self._function("remainder", args, "int")
-        self._known[terms.quotient(x, c).serial] = whole
-        product = self._within(terms.multiply(c, terms.quotient(x, c)))
         # The other side may be written with -1 - x, whose quotient is -1 less that of x.
         turned = [-1 - args[0], args[1]]
-        law = z3.And(
-            args[0] == product + rest, rest >= 0, rest < args[1],
-            whole == -1 - self._function("quotient", turned, "int"),
-            rest == args[1] - 1 - self._function("remainder", turned, "int"),
-            z3.If(args[0] >= 0, z3.And(whole >= 0, whole <= args[0], rest <= args[0]),
-                  z3.And(whole < 0, whole >= args[0])),
-        )  # fmt: skip
-        self._laws.append(z3.Implies(args[1] >= 1, law))
-        return whole if term.op == "quotient" else rest
+        found, other = (self._function(term.op, of, "int") for of in (args, turned))
+        most = -1 if term.op == "quotient" else args[1] - 1
+        self._laws.append(z3.Implies(args[1] >= 1, found == most - other))
+        return found
 
     def _plainly(self, op: str, args: list[Any]) -> Any:
         z3 = self._z3
@@ -483,7 +449,7 @@ def _with_divisors(given: Sequence[Term], of: Sequence[Term]) -> list[Term]:
 def _claims(part: Term) -> Term | None:
     """The condition under which a part is one of its arguments; None where none is tried."""
     if part.op == "wrapped":
-        return _stays(part.args[0], *part.data)
+        return terms.stays(part.args[0], *part.data)
     if _is_distance(part):
         return terms.both(
             terms.greater(_distance(part), terms.number(-_FARTHEST)),
@@ -549,12 +515,3 @@ def aligned(term: Term, other: Term) -> Term:
         return None
 
     return terms.replaced(term, replace)
-
-
-def _stays(term: Term, bits: int, signed: bool) -> Term:
-    """The condition that an integer has so many bits."""
-    low = -(1 << bits - 1) if signed else 0
-    high = low + (1 << bits) - 1
-    return terms.both(
-        terms.greater_equal(term, terms.number(low)), terms.greater_equal(terms.number(high), term)
-    )

@@ -19,6 +19,8 @@ from math import gcd
 from typing import Any, Final, Literal
 from weakref import WeakValueDictionary
 
+from ..formula.operations import OPERATIONS
+
 Sort = Literal["int", "bool", "real"]
 BitOperation = Literal["bitand", "bitor", "bitxor"]
 
@@ -36,6 +38,21 @@ class Term:
 
     def __repr__(self) -> str:
         return shown(self)
+
+    def __add__(self, other: Term | int) -> Term:
+        return add(self, _term_of(other))
+
+    def __sub__(self, other: Term | int) -> Term:
+        return subtract(self, _term_of(other))
+
+    def __rsub__(self, other: int) -> Term:
+        return subtract(number(other), self)
+
+    def __mul__(self, other: Term | int) -> Term:
+        return multiply(self, _term_of(other))
+
+    def __neg__(self) -> Term:
+        return negate(self)
 
     def walk(self) -> Iterator[Term]:
         """All parts of the term, each once, arguments first."""
@@ -71,8 +88,9 @@ _made = 0
 
 def _term(op: str, sort: Sort, args: tuple[Term, ...] = (), data: Any = None) -> Term:
     global _made
-    # 1, 1.0 and True are equal as keys.
-    key = (op, sort, tuple([arg.serial for arg in args]), type(data), repr(data))
+    # 1, 1.0 and True are equal as keys; sums have integers alone.
+    told = data if op == "sum" else (type(data), repr(data))
+    key = (op, sort, tuple([arg.serial for arg in args]), told)
     found = _KNOWN.get(key)
     if found is None:
         found = object.__new__(Term)
@@ -94,6 +112,10 @@ def number(value: int) -> Term:
 
 def variable(name: str, sort: Sort = "int") -> Term:
     return _term("variable", sort, (), name)
+
+
+def _term_of(value: Term | int) -> Term:
+    return number(value) if isinstance(value, int) else value
 
 
 def is_number(term: Term) -> bool:
@@ -153,11 +175,14 @@ def multiply(*factors: Term) -> Term:
 
 
 def negate(term: Term) -> Term:
-    return multiply(number(-1), term)
+    return _of_polynomial({atoms: -times for atoms, times in polynomial(term).items()})
 
 
 def subtract(left: Term, right: Term) -> Term:
-    return add(left, negate(right))
+    total = polynomial(left)
+    for atoms, times in polynomial(right).items():
+        total[atoms] = total.get(atoms, 0) - times
+    return _of_polynomial(total)
 
 
 def quotient(x: Term, c: Term) -> Term:
@@ -302,7 +327,7 @@ def bitwise(op: BitOperation, left: Term, right: Term) -> Term:
             return choice(chosen, bitwise(op, then, y), bitwise(op, otherwise, y))
     if is_number(left) and is_number(right):
         a, b = value_of_number(left), value_of_number(right)
-        return number(a & b if op == "bitand" else a | b if op == "bitor" else a ^ b)
+        return number(OPERATIONS[op].value(a, b))
     for x, y in ((left, right), (right, left)):
         if op == "bitand" and is_number(y) and value_of_number(y) == 1:
             return remainder(x, number(2))
@@ -323,10 +348,22 @@ def sign_of(term: Term) -> Term:
     return _term("sign", "int", (term,))
 
 
+def ends_of_bits(bits: int, signed: bool) -> tuple[int, int]:
+    """The least and the largest integer of so many bits."""
+    low = -(1 << bits - 1) if signed else 0
+    return low, low + (1 << bits) - 1
+
+
+def stays(term: Term, bits: int, signed: bool) -> Term:
+    """The condition that an integer has so many bits."""
+    low, high = ends_of_bits(bits, signed)
+    return both(greater_equal(term, number(low)), greater_equal(number(high), term))
+
+
 def wrapped(term: Term, bits: int, signed: bool = True) -> Term:
     """The integer of so many bits that equals the term modulo 2**bits."""
     if is_number(term):
-        low = -(1 << bits - 1) if signed else 0
+        low, _ = ends_of_bits(bits, signed)
         return number((value_of_number(term) - low) % (1 << bits) + low)
     plain = _unwrapped(term, bits)
     if plain.op == "wrapped" and _holds(bits, signed, *plain.data):
@@ -644,7 +681,7 @@ def _computed(
         return entries(term.data, args[0])
     if op == "wrapped":
         bits, signed = term.data
-        low = -(1 << bits - 1) if signed else 0
+        low, _ = ends_of_bits(bits, signed)
         return (args[0] - low) % (1 << bits) + low
     if op in ("whole", "real_of", "of_bits"):
         return reals(op, *args)
@@ -653,15 +690,16 @@ def _computed(
     return _PYTHON[op](*args)
 
 
+def _of_integers(op: str) -> Callable[..., int]:
+    value = OPERATIONS[op].value
+    return lambda *args: reduce(value, args)
+
+
 _PYTHON: Final[dict[str, Callable[..., Any]]] = {
-    "product": lambda *x: reduce(lambda a, b: a * b, x),
-    "quotient": lambda x, c: x // c if c >= 1 else 0,
-    "remainder": lambda x, c: x % c if c >= 1 else 0,
-    "least": min, "most": max,
+    "product": _of_integers("mul"), "quotient": _of_integers("floordiv"),
+    "remainder": _of_integers("mod"), "least": _of_integers("min"), "most": _of_integers("max"),
+    **{op: _of_integers(op) for op in ("bitand", "bitor", "bitxor")},
     "sign": lambda x: -1 if x < 0 else 0,
-    "bitand": lambda *x: reduce(lambda a, b: a & b, x),
-    "bitor": lambda *x: reduce(lambda a, b: a | b, x),
-    "bitxor": lambda *x: reduce(lambda a, b: a ^ b, x),
     "true": lambda: True, "false": lambda: False,
     "at_least": lambda x: x >= 0, "zero": lambda x: x == 0,
     "divides": lambda c, x: c >= 1 and x % c == 0,

@@ -11,10 +11,10 @@ import math
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, cast
 
-from ...engine.long_integers import as_float32
 from ...formula import nodes
 from ...formula.comparisons import adds_to_entry, holds_entry
 from ...formula.functions import function_of
+from ...formula.meaning import as_float32
 from ...formula.nodes import Node
 from ...formula.operations import BITWISE
 from ...formula.parameters import Slot

@@ -24,10 +24,11 @@ from itertools import zip_longest
 from typing import Final
 
 from ...formula import nodes
+from ...formula.conditions import Condition, NotNegative
 from ...formula.nodes import Node
 from ...formula.printing import formula_text
 from ..closed_forms import ROW_FIRST, ROW_LAST, ClosedForms, Span
-from .arithmetic import Condition, NotNegative, cubes
+from .cubes import cubes
 from .digit_certificate import digit_claims
 from .encoding import Encoder
 from .obligations import (

@@ -29,6 +29,7 @@ from typing import Any, Final, Literal
 import sympy as sp
 
 from ...formula import nodes
+from ...formula.conditions import Condition, NotNegative
 from ...formula.nodes import Node
 from ...formula.printing import formula_text
 from ..closed_forms import ROW_FIRST, ROW_LAST, ClosedForms, Span
@@ -43,7 +44,7 @@ from ..digits.forms import (
     digit_texts,
     span_text,
 )
-from .arithmetic import Condition, NotNegative, cases, cubes
+from .cubes import cases, cubes
 from .encoding import Encoder
 from .obligations import UNCHECKED, Obligation, additions, discharged, met, pair_of_tile, reached
 from .span_formulas import between, hull_formula

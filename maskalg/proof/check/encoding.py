@@ -26,10 +26,10 @@ from typing import Any, cast
 import sympy as sp
 
 from ...engine.normal_form import Value
-from ...formula import nodes
+from ...formula import laws, nodes
+from ...formula.conditions import NEVER, All, Any_, Condition, NotNegative, equal, inequalities
 from ...formula.nodes import Node
 from ...formula.parameters import Slot, common_order
-from .arithmetic import NEVER, All, Any_, Condition, NotNegative, equal, inequalities
 from .laws import MemberTerm, StepTerm, contiguous, inverses, member_laws, own_places, same_document
 
 
@@ -112,8 +112,8 @@ class Encoder:
         divided = (*self._quotients, *self._of_quotients)
         for quotient, x, c in divided:
             self.laws.add("floor division")
-            known += [NotNegative(x - c * quotient), NotNegative(c * quotient + c - 1 - x)]
-            known.append(Any_((NotNegative(-x - 1), NotNegative(quotient))))
+            known.append(laws.divided(quotient, x - c * quotient, x, c))
+            known.append(laws.sign_of_quotient(quotient, x))
         if self._steps:
             self.laws.add("document tables")
             known += own_places(self._steps) + inverses(self._steps)
@@ -242,9 +242,7 @@ class Encoder:
         elif op == "scalar" and cast(Slot, node.own[0]).low is not None:
             facts.append(NotNegative(unknown - cast(int, cast(Slot, node.own[0]).low)))
         elif op in ("max", "min") and node.kind == "int":
-            sign = 1 if op == "max" else -1
-            gaps = [NotNegative(sign * (unknown - self.term(arg))) for arg in args]
-            facts += [*gaps, Any_(tuple(NotNegative(-gap.expression) for gap in gaps))]
+            facts.append(laws.LAWS[op](unknown, *map(self.term, args)))
         elif op == "where" and node.kind == "int":
             then, otherwise = (equal(unknown, self.term(arg)) for arg in args[1:])
             chosen, other = self.condition(args[0]), self.condition(args[0], False)

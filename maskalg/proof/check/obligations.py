@@ -7,9 +7,9 @@ from dataclasses import dataclass, fields
 from typing import Final, Literal
 
 from ...formula import nodes
+from ...formula.conditions import All, Any_, Condition, NotNegative, negated
 from ...formula.nodes import Node
 from ..closed_forms import ROW_FIRST, ROW_LAST
-from .arithmetic import All, Any_, Condition, NotNegative, negated
 from .encoding import Encoder
 from .refutation import refutation
 

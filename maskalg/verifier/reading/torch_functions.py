@@ -20,6 +20,7 @@ from typing import Any, Final
 import torch
 
 from ...engine import long_integers
+from ...formula.meaning import MOST_WHOLE
 from .. import terms
 from ..meaning import NotDefined, inside
 from ..terms import Table, Term
@@ -215,8 +216,7 @@ _NO_NAN: Final = "0 for a NaN"
 
 def _cut(term: Term) -> Term:
     """The real number that is cut to what 32 bits hold: only such a one is made an integer."""
-    most = long_integers.MOST_WHOLE
-    for name, end in (("minimum", most), ("maximum", -most)):
+    for name, end in (("minimum", MOST_WHOLE), ("maximum", -MOST_WHOLE)):
         rest = [arg for arg in term.args if arg is not terms.real(end)]
         if term.op != "apply" or term.data != name or len(rest) != 1:
             raise NotDefined("a real number that may be past an integer's width")

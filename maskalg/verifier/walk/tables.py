@@ -22,7 +22,6 @@ from ...backends.cpu.native import launch as on_cpus
 from ...codegen.hooks import Style, hooks_of
 from ...engine.evaluate import Environment, evaluate
 from ...engine.extents import Extents, Lengths, resolve
-from ...engine.long_integers import MOST_WHOLE
 from ...engine.normal_form import Bound
 from ...errors.kinds import MaskalgError
 from ...schedule.intervals.steps import tables_of_slots
@@ -32,7 +31,7 @@ from ...schedule.tiling import Of
 from .. import terms
 from ..claims import KERNELS, Claim, Target, subject_of
 from ..elements import Bounds, TritonHooks
-from ..meaning import Meaning, NotDefined
+from ..meaning import Meaning, NotDefined, of_float32
 from ..solve import ANYTHING
 from .examples.intervals import Entries, Integer, functions
 from .runs import Sources
@@ -207,7 +206,7 @@ class _Call:
                 values |= {f"size{slot.index}_{axis}": size for axis, size in sizes}
             else:
                 values[f"n{slot.index}"] = value
-        found = [terms.computed(each, values, self._entry, _of_reals)
+        found = [terms.computed(each, values, self._entry, of_float32)
                  for each in (interval.low, interval.high, interval.some)]  # fmt: skip
         # Past the ends of 32 bits is past all keys.
         low, high = (Integer(max(-(2**30), min(2**30, each))) for each in found[:2])
@@ -271,19 +270,3 @@ def _differs(
         if bare and not every[tile]:
             return f"tile {tile} has a pair to drop and is not masked"
     return None
-
-
-def _of_reals(name: str, *args: Any) -> Any:
-    """Operations on float32."""
-    if name == "whole":
-        x = float(args[0])
-        return 0 if x != x else int(max(-MOST_WHOLE, min(MOST_WHOLE, x)))
-    if name == "real_of":
-        return torch.tensor(args[0], dtype=torch.int64).to(torch.float32)
-    reals = [torch.as_tensor(arg, dtype=torch.float32) for arg in args]
-    named = {"greater or equal": "ge", "greater": "gt", "equal": "eq", "divide": "true_divide"}
-    function = getattr(torch, named.get(name, name), None)
-    if function is None:
-        raise NotDefined(f"the operation {name!r} of real numbers")
-    found = function(*reals)
-    return bool(found) if found.dtype == torch.bool else found

@@ -11,9 +11,10 @@ import torch
 
 from maskalg import causal, dense, q_idx, sliding
 from maskalg.formula import nodes
+from maskalg.formula.conditions import All, NotNegative, equal, negated
 from maskalg.formula.nodes import Node
-from maskalg.proof.check.arithmetic import All, NotNegative, cases, cubes, equal, negated
 from maskalg.proof.check.certificate import _FORM_FIELDS, _SPAN_FIELDS
+from maskalg.proof.check.cubes import cases, cubes
 from maskalg.proof.check.refutation import refuted
 from maskalg.proof.closed_forms import ClosedForms, Section, Span
 from maskalg.proof.proof import Proof

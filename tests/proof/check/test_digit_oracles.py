@@ -12,9 +12,10 @@ import sympy as sp
 
 from maskalg import causal, neighborhood, q_idx, tiled_neighborhood
 from maskalg.formula import nodes
+from maskalg.formula.conditions import All, Condition, NotNegative
 from maskalg.formula.nodes import Node
 from maskalg.formula.parameters import Slot
-from maskalg.proof.check.arithmetic import All, Condition, NotNegative, cubes
+from maskalg.proof.check.cubes import cubes
 from maskalg.proof.check.digit_certificate import at_one_query, pair_formula, span_formula
 from maskalg.proof.check.encoding import Encoder
 from maskalg.proof.digits.forms import AxisSpan, DigitForms, Split

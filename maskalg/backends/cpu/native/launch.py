@@ -16,9 +16,9 @@ import torch
 
 from ....codegen.spans import packed_ids
 from ....engine.extents import Extents, dependence
-from ....engine.long_integers import as_float32
 from ....engine.normal_form import Bound, Structure
 from ....engine.widths import Known, bits_of, known_of
+from ....formula.meaning import as_float32
 from ....formula.nodes import Node
 from ....proof.proof import closed_forms_of
 from ....schedule.intervals.steps import tables_of, tables_of_slots

@@ -11,8 +11,8 @@ import math
 from collections.abc import Callable
 from typing import Final, cast
 
-from ....engine.long_integers import as_float32
 from ....formula.functions import function_of
+from ....formula.meaning import as_float32
 from ....formula.nodes import Node, in_order
 from ....formula.operations import BITWISE, RULES
 from ....formula.parameters import Slot

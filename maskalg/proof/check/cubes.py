@@ -1,84 +1,14 @@
-"""Conditions over integers, and how a system of them is said to have no solution.
+"""Cubes: formulas as alternatives without `or`.
 
-See `refutation.py` for the search. Products of unknowns count as unknowns of their own.
-
-Cubes are formulas as alternatives without `or`, made here and not by `literals.py`: what checks a
-proof shares no code with it.
+They are made here and not by `literals.py`: what checks a proof shares no code with it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from ...formula import nodes
 from ...formula.nodes import Node
-
-
-@dataclass(frozen=True)
-class Linear:
-    """A sum of unknowns with coefficients and a constant, for what does without SymPy."""
-
-    terms: tuple[tuple[Any, int], ...]
-    constant: int
-
-
-@dataclass(frozen=True)
-class NotNegative:
-    """expression >= 0, an integer polynomial in the unknowns: of SymPy, or `Linear`."""
-
-    expression: Any
-
-
-@dataclass(frozen=True)
-class All:
-    """Every part holds; without parts, always."""
-
-    parts: tuple[Condition, ...]
-
-
-@dataclass(frozen=True)
-class Any_:
-    """Some part holds; without parts, never."""
-
-    parts: tuple[Condition, ...]
-
-
-Condition = NotNegative | All | Any_
-
-NEVER: Final = Any_(())
-
-
-def equal(left: Any, right: Any) -> Condition:
-    return All((NotNegative(left - right), NotNegative(right - left)))
-
-
-def negated(condition: Condition) -> Condition:
-    """The contrary, again without negations: not (e >= 0) is -e - 1 >= 0 over the integers."""
-    if isinstance(condition, NotNegative):
-        return NotNegative(-condition.expression - 1)
-    parts = tuple(negated(part) for part in condition.parts)
-    return Any_(parts) if isinstance(condition, All) else All(parts)
-
-
-def inequalities(condition: Condition) -> Iterable[Any]:
-    """Every expression that a condition compares with zero."""
-    if isinstance(condition, NotNegative):
-        yield condition.expression
-        return
-    for part in condition.parts:
-        yield from inequalities(part)
-
-
-def certain(condition: Condition) -> Iterable[Any]:
-    """The expressions that a condition says are >= 0 in any case."""
-    if isinstance(condition, NotNegative):
-        yield condition.expression
-    elif isinstance(condition, All):
-        for part in condition.parts:
-            yield from certain(part)
-
 
 MOST_CUBES: Final = 32
 

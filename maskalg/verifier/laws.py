@@ -1,0 +1,43 @@
+"""What is known of terms that linear arithmetic has no words for: for our own prover and for z3."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from ..formula.conditions import All, Condition, NotNegative
+from ..formula.laws import LAWS, between, divided, implied, size_of_quotient
+from ..formula.meaning import MOST_WHOLE
+from . import terms
+from .terms import Term
+
+
+@lru_cache(maxsize=8192)
+def law_of(atom: Term) -> Term:
+    """What is known of an integer by what it is computed from, or by its width."""
+    return _condition(_law(atom))
+
+
+def _law(atom: Term) -> Condition:
+    op, args = atom.op, atom.args
+    if op in ("quotient", "remainder"):
+        x, c = args
+        quotient = terms.quotient(x, c)
+        if terms.is_number(c):
+            rest = x - c * quotient
+            return divided(quotient, rest, x, c) if terms.value_of_number(c) >= 1 else All(())
+        law = divided(quotient, terms.remainder(x, c), x, c)
+        return implied([NotNegative(c - 1)], law, size_of_quotient(quotient, x))
+    if op == "entry" and atom.sort == "int":
+        return between(atom.data.low, atom, atom.data.high)
+    if op == "whole":
+        return between(-int(MOST_WHOLE), atom, int(MOST_WHOLE))
+    found = LAWS.get({"product": "mul"}.get(op, op))
+    return found(atom, *args) if found is not None else All(())
+
+
+def _condition(law: Condition) -> Term:
+    """A condition of terms as a term."""
+    if isinstance(law, NotNegative):
+        return terms.at_least(law.expression)
+    parts = map(_condition, law.parts)
+    return terms.both(*parts) if isinstance(law, All) else terms.either(*parts)
