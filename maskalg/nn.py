@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
+from collections.abc import Mapping
+from typing import Generic, NoReturn, TypeVar
 
 import torch
 
@@ -59,54 +60,24 @@ class Attention(torch.nn.Module):
             raise errors.not_a_score(expression)
         if not isinstance(weight, Weight):
             raise errors.unsupported_weight(weight)
-        self._score: Expression = expression
-        self._weight = weight
         self._scale = scale
         self._nan_safe = nan_safe
         self._backend = backend
         tensors = {n: v for n, v in expression.parameters.items() if isinstance(v, torch.Tensor)}
-        self._names = tuple(tensors)
-        self._weight_names = tuple(weight.tensors)
-        taken = {*dir(type(self)), *vars(self)}
-        places = _places((*self._names, *self._weight_names), taken)
-        self._places = places[: len(tensors)]
-        self._weight_places = places[len(tensors) :]
-        held = (*tensors.values(), *weight.tensors.values())
-        for name, tensor in zip(places, held, strict=True):
+        taken = {*dir(type(self)), *vars(self), "_score", "_weight"}
+        places = _places((*tensors, *weight.tensors), taken)
+        for name, tensor in zip(places, (*tensors.values(), *weight.tensors.values()), strict=True):
             if isinstance(tensor, torch.nn.Parameter):
                 self.register_parameter(name, tensor)
             else:
                 self.register_buffer(name, tensor)
-        self._held = _held(tuple(tensors.values()))
-        self._weight_held = _held(tuple(weight.tensors.values()))
+        self._score = _Held(expression, tensors, places[: len(tensors)])
+        self._weight = _Held(weight, weight.tensors, places[len(tensors) :])
 
     @property
     def score(self) -> Expression:
         """The expression with the tensors the module holds now."""
-        if not self._names:
-            return self._score
-        tensors = tuple([getattr(self, name) for name in self._places])
-        if torch.compiler.is_compiling():
-            return self._score.bind(dict(zip(self._names, tensors, strict=True)))
-        held = _held(tensors)
-        if not _same(held, self._held):
-            # Kept, so that the old tensors are let go.
-            self._score = self._score.bind(dict(zip(self._names, tensors, strict=True)))
-            self._held = held
-        return self._score
-
-    def _weighting(self) -> Weight:
-        """The weight function with the tensors the module holds now."""
-        if not self._weight_names:
-            return self._weight
-        tensors = tuple([getattr(self, name) for name in self._weight_places])
-        if torch.compiler.is_compiling():
-            return self._weight.bind(dict(zip(self._weight_names, tensors, strict=True)))
-        held = _held(tensors)
-        if not _same(held, self._weight_held):
-            self._weight = self._weight.bind(dict(zip(self._weight_names, tensors, strict=True)))
-            self._weight_held = held
-        return self._weight
+        return self._score.of(self)
 
     def forward(
         self,
@@ -132,7 +103,7 @@ class Attention(torch.nn.Module):
             score = _joined(score, mask)
         return attention(
             query, key, value, score, return_lse=return_lse,
-            scale=self._scale, weight=self._weighting(),
+            scale=self._scale, weight=self._weight.of(self),
             nan_safe=self._nan_safe, backend=self._backend,
         )  # fmt: skip
 
@@ -165,13 +136,34 @@ def _joined(score: Expression, mask: Expression) -> Expression:
     return mask + score if isinstance(score, Bias) else score & mask
 
 
-Held = tuple[tuple[torch.Tensor, torch.device], ...]
+Bound = TypeVar("Bound", Expression, Weight)
 
 
-def _same(held: Held, before: Held) -> bool:
-    return all(a is b and c == d for (a, c), (b, d) in zip(held, before, strict=True))
+class _Held(Generic[Bound]):
+    """An expression or a weight, whose tensors a module holds at attributes in `places`."""
+
+    def __init__(
+        self, value: Bound, tensors: Mapping[str, torch.Tensor], places: tuple[str, ...]
+    ) -> None:
+        self.value: Bound = value
+        self.names, self.places = tuple(tensors), places
+        self.seen = _seen(tuple(tensors.values()))
+
+    def of(self, module: torch.nn.Module) -> Bound:
+        """The value with the tensors the module holds now."""
+        if not self.names:
+            return self.value
+        tensors = tuple([getattr(module, place) for place in self.places])
+        if torch.compiler.is_compiling():
+            return self.value.bind(dict(zip(self.names, tensors, strict=True)))
+        seen = _seen(tensors)
+        if not all(a is b and c == d for (a, c), (b, d) in zip(seen, self.seen, strict=True)):
+            # Kept, so that the old tensors are let go.
+            self.value = self.value.bind(dict(zip(self.names, tensors, strict=True)))
+            self.seen = seen
+        return self.value
 
 
-def _held(tensors: tuple[torch.Tensor, ...]) -> Held:
+def _seen(tensors: tuple[torch.Tensor, ...]) -> tuple[tuple[torch.Tensor, torch.device], ...]:
     """Tensors and where they are: `.to()` moves a parameter without making a new one."""
     return tuple([(tensor, tensor.device) for tensor in tensors])

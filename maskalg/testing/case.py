@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -63,23 +64,18 @@ class Case:
         printer.text(repr(self))
 
     def __and__(self, other: Case) -> Case:
-        return Case(
-            self.mask & other.mask,
-            lambda *at: self.matrix(*at) & other.matrix(*at),
-            self.over_positions or other.over_positions,
-        )
+        return self._with(other, operator.and_)
 
     def __or__(self, other: Case) -> Case:
-        return Case(
-            self.mask | other.mask,
-            lambda *at: self.matrix(*at) | other.matrix(*at),
-            self.over_positions or other.over_positions,
-        )
+        return self._with(other, operator.or_)
 
     def __xor__(self, other: Case) -> Case:
+        return self._with(other, operator.xor)
+
+    def _with(self, other: Case, operation: Callable[[Any, Any], Any]) -> Case:
         return Case(
-            self.mask ^ other.mask,
-            lambda *at: self.matrix(*at) ^ other.matrix(*at),
+            operation(self.mask, other.mask),
+            lambda *at: operation(self.matrix(*at), other.matrix(*at)),
             self.over_positions or other.over_positions,
         )
 
