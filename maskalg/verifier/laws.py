@@ -39,5 +39,9 @@ def _condition(law: Condition) -> Term:
     """A condition of terms as a term."""
     if isinstance(law, NotNegative):
         return terms.at_least(law.expression)
+    # x >= 0 and -x >= 0: z3 solves equalities before all else.
+    match law:
+        case All((NotNegative(x), NotNegative(y))) if y is -x:
+            return terms.equal(x, terms.number(0))
     parts = map(_condition, law.parts)
     return terms.both(*parts) if isinstance(law, All) else terms.either(*parts)

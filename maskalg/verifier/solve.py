@@ -217,10 +217,11 @@ def _divides_by_unknown(term: Term) -> bool:
 
 @dataclass(frozen=True)
 class _Formula:
-    """A term as a formula of z3, the laws of its functions and tables, and the terms within."""
+    """A term as a formula of z3, the laws of its functions and tables by their numbers in z3, and
+    the terms within."""
 
     value: Any
-    laws: tuple[Any, ...]
+    laws: dict[int, Any]
     inner: tuple[Term, ...]
 
 
@@ -240,37 +241,36 @@ class _Query:
         self._solver.set("timeout", milliseconds)
         self._real = z3.DeclareSort("Real32")
         self._known: dict[int, Any] = {}
+        self._facts: dict[int, Any] = {}
         self._laws: list[Any] = []
         self._inner: list[Term] = []
         self._entries: list[tuple[Table, Any, Any]] = []
         self._variables: dict[str, Any] = {}
 
     def ask(self, all_of: Sequence[Term]) -> str:
-        for term in all_of:
-            self._solver.add(self.of(term))
-        while self._laws:
-            laws, self._laws = self._laws, []
-            self._solver.add(*laws)
+        self._solver.add(*map(self.of, all_of))
+        self._solver.add(*self._facts.values())
         return str(self._solver.check())
 
     def of(self, term: Term) -> Any:
-        for part in term.walk():
+        for part in term.walk(self._known):
             if part.serial not in self._known:
-                self._known[part.serial] = self._formula(part)
+                self._formula(part)
         return self._known[term.serial]
 
-    def _formula(self, part: Term) -> Any:
+    def _formula(self, part: Term) -> None:
         args = [self._known[arg.serial] for arg in part.args]
         found = _FORMULAS[self._exact].get(part)
         if found is None:
-            before, self._laws, self._inner = self._laws, [], []
+            outside, self._laws, self._inner = (self._laws, self._inner), [], []
             value = self._known[part.serial] = self._translated(part, args)
             if not self._is_computed(part):
                 self._laws.append(self._within(law_of(part)))
-            found = _Formula(value, tuple(self._laws), tuple(self._inner))
-            self._laws = before
+            laws = {law.get_id(): law for law in self._laws}
+            found = _Formula(value, laws, tuple(self._inner))
+            self._laws, self._inner = outside
             _FORMULAS[self._exact][part] = found
-        self._laws += found.laws
+        self._facts |= found.laws
         if part.op == "variable":
             self._variables[part.data] = found.value
         if part.op == "entry":
@@ -278,14 +278,11 @@ class _Query:
         self._known[part.serial] = found.value
         for inner in found.inner:
             self.of(inner)
-        return found.value
 
     def _within(self, part: Term) -> Any:
         """The formula of a term that another one's laws speak of."""
-        inner, laws = self._inner, self._laws
-        found = self.of(part)
-        self._inner, self._laws = [*inner, part], laws
-        return found
+        self._inner.append(part)
+        return self.of(part)
 
     def model(self) -> Model:
         found = self._solver.model()

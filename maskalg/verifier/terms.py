@@ -12,7 +12,7 @@ so `a + b` and `b + a` are one object. Equal terms are the same object: compare 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import reduce
 from math import gcd
@@ -54,15 +54,16 @@ class Term:
     def __neg__(self) -> Term:
         return negate(self)
 
-    def walk(self) -> Iterator[Term]:
-        """All parts of the term, each once, arguments first."""
+    def walk(self, known: Container[int] = ()) -> Iterator[Term]:
+        """All parts of the term, each once, arguments first; none of and within those that are
+        known by their serial numbers."""
         seen: set[int] = set()
         stack: list[tuple[Term, bool]] = [(self, False)]
         while stack:
             term, done = stack.pop()
             if done:
                 yield term
-            elif term.serial not in seen:
+            elif term.serial not in seen and term.serial not in known:
                 seen.add(term.serial)
                 stack.append((term, True))
                 stack.extend((arg, False) for arg in term.args)

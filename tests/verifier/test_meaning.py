@@ -20,7 +20,7 @@ from maskalg.formula.operations import OPERATIONS
 from maskalg.formula.parameters import Slot, Table
 from maskalg.testing.catalogue import CATALOGUE
 from maskalg.testing.index_strategies import EXTREMES
-from maskalg.verifier import terms
+from maskalg.verifier import solve, terms
 from maskalg.verifier.meaning import Meaning, of_float32
 
 
@@ -228,3 +228,17 @@ def test_equal_remainders(c):
                 values = {"x": i, "y": j}
                 sides = [terms.computed(t, values, None, of_float32) for t in (left, right)]
                 assert terms.computed(found, values, None, of_float32) == (sides[0] == sides[1])
+
+
+def test_z3_is_told_each_law_once():
+    """Also where the quotient and the remainder of one division stand in several questions."""
+    pytest.importorskip("z3")
+    x, c, d = map(terms.variable, "xcd")
+    inner = terms.quotient(x, c) + terms.remainder(x, c)
+    claim = terms.at_least(terms.quotient(inner, d) + terms.remainder(inner * c, d))
+    for _ in range(2):
+        query = solve._Query(False, 1000)
+        query.ask([claim])
+        told = [fact.get_id() for fact in query._solver.assertions()]
+        assert len(told) > 4
+        assert len(told) == len(set(told))
