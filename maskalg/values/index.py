@@ -48,6 +48,15 @@ class Index(IndexFormula):
     def __bool__(self) -> NoReturn:
         raise errors.used_as_bool(self)
 
+    if not TYPE_CHECKING:  # a type checker would take it for a list
+
+        def __getitem__(self, at: object) -> NoReturn:
+            raise errors.MaskTypeError(
+                f"`({self!r})[…]`: an index expression is a number and has no entries. Write "
+                "`table(tensor)[q_idx]` to read a tensor at it, `q_idx == 0` to ask for the first "
+                "query."
+            )
+
     __hash__ = object.__hash__
 
     def __add__(self, other: Index | float) -> Index:

@@ -294,6 +294,9 @@ def test_arguments_that_a_method_does_not_have() -> None:
     raises(ValueError, lambda: causal.show(16, head=1), "is the same for every head")
     raises(TypeError, lambda: causal(), "`causal(…)`: an expression is a value")
     raises(TypeError, lambda: causal[0], "`causal[…]`: an expression has no entries", ".to_dense(")
+    raises(
+        TypeError, lambda: ma.q_idx[0], "an index expression is a number", "`table(tensor)[q_idx]`"
+    )
     raises(TypeError, lambda: ma.mask(causal), "mask")
 
 
