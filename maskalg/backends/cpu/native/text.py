@@ -11,10 +11,11 @@ import math
 from collections.abc import Callable
 from typing import Final, cast
 
+from ....engine.widths import limits
 from ....formula.functions import function_of
 from ....formula.meaning import as_float32
 from ....formula.nodes import Node, in_order
-from ....formula.operations import BITWISE, RULES
+from ....formula.operations import BITWISE
 from ....formula.parameters import Slot
 from ....formula.separation import positions
 
@@ -24,7 +25,6 @@ Stage = str
 _HEAVY: Final = {"read", "floordiv", "mod", "div", "call", "pow", "trunc"}
 _TYPES: Final = {"int": "I", "real": "float", "bool": "bool"}
 _EXACT_QUOTIENT: Final = 2**52
-_POSITIONS: Final = 2**40
 
 
 def is_printable(node: Node, *, exact: bool) -> bool:
@@ -52,6 +52,9 @@ class Cpp:
         self.lane = lane
         self.other = {"q_idx": "kv_idx", "kv_idx": "q_idx"}.get(lane or "")
         self.numbers, self.types = numbers, types
+        self.open = (None,) * (
+            max(numbers, default=-1) + 1
+        )  # numbers and tables, whatever they are
         self.lines: dict[Stage, list[str]] = {"once": [], "lane": [], "others": [], "pair": []}
         self._names: dict[tuple[Stage, Node], str] = {}
         self._count = 0
@@ -187,29 +190,9 @@ def _floored(cpp: Cpp, node: Node, stage: Stage) -> str:
     """Rounded down; divisors are at least 1, but in a branch that is not taken."""
     x, c = node.args
     # A quotient of doubles is a vector instruction.
-    short = stage == "pair" and all(abs(end) < _EXACT_QUOTIENT for end in _limits(x))
+    short = stage == "pair" and all(abs(end) < _EXACT_QUOTIENT for end in limits(x, cpp.open))
     name = {"floordiv": "quotient", "mod": "remainder"}[node.op]
     return f"{name}{'_of_short' if short else ''}({cpp(x, stage)}, {cpp(c, stage)})"
-
-
-def _limits(node: Node) -> tuple[int, int]:
-    """The smallest and largest value of an integer, numbers and entries having 32 bits."""
-    if node.op == "const":
-        return cast(int, node.data), cast(int, node.data)
-    if node.op in RULES and node.kind == "int" and node.op not in ("floordiv", "bitand"):
-        parts = [_limits(arg) for arg in node.args]
-        if node.op == "mod":
-            parts[1] = (max(parts[1][0], 1), max(parts[1][1], 1))
-        found = RULES[node.op](parts)
-        assert found is not None
-        return found
-    if node.op == "floordiv":
-        return _limits(node.args[0])
-    if node.op == "scalar":
-        return -(2**31), 2**31
-    if node.op in ("index", "extent"):
-        return -_POSITIONS, _POSITIONS
-    return -(2**63), 2**63
 
 
 def _where(cpp: Cpp, node: Node, stage: Stage) -> str:
