@@ -5,6 +5,7 @@ import torch
 
 import maskalg as ma
 from maskalg import causal
+from maskalg.backends.triton import trust
 from maskalg.backends.triton.families import forward
 from tests.cases.launched import launched, names
 from tests.cases.paged import MASKS, check, check_int8, kinds, of_kind, paged
@@ -45,13 +46,17 @@ _OTHERS = [
 def test_chunks_by_the_hopper_kernel(name, dims, page, packed, monkeypatch):
     """Rows of tiles that end within a tile, and keys that no query keeps: before, between and
     behind those that some do."""
-    launches = launched(monkeypatch, "hopper_forward")
+    launches = launched(monkeypatch, "forward", "hopper_forward")
     counts = [400, 260, 65] if packed else [330, 330, 330]
     dtype = torch.float16 if page % 48 == 0 else torch.bfloat16
     case = paged(name, [1400, 700, 900], counts, page, dims=dims, heads=(32, 8), packed=packed,
                  dtype=dtype, device="cuda", seed=page)  # fmt: skip
-    check(case, "triton", TOLERANCE[dtype])
-    assert names(launches) == ["hopper_forward"]
+    out = check(case, "triton", TOLERANCE[dtype])
+    one_consumer = name == "softcap"
+    plain = one_consumer and trust.hangs_on_pages()
+    assert names(launches) == ["forward" if plain else "hopper_forward"]
+    for _ in range(100):  # warps that lose step do so once in many calls
+        assert torch.equal(case.attend("triton")[0], out)
 
 
 @hopper
