@@ -29,7 +29,8 @@ from .rests import LOWEST, AtLeast, Distances, Members, Rest, TilePairs, by_tile
 from .sets import PositionSet, at_places, over_positions, rows_at
 
 _POSITIONS_AT_ONCE: Final = 1 << 20
-_SAMPLES: Final = 64
+_SAMPLED_FIRST: Final = 64  # one of so many positions of a tile
+_SAMPLED_NEXT: Final = 8
 _RADIX: Final = 2**62  # of the digits of integers past 64 bits
 
 
@@ -126,13 +127,13 @@ class PreparedSection:
         found, known = self.rest.between(pairs_left)
         met[left] = found | ~known
         left = left[~known | (found & ~limits.cover(pairs_left))]
+        # A tile that holds many such pairs is known by a few of its positions.
         every = torch.arange(sides[1], device=left.device)
-        if sides[1] > 4 * _SAMPLES:
-            # A tile that holds many such pairs is known by a few of its positions.
-            found = self._by_position(pairs.chosen(left), every[:: sides[1] // _SAMPLES])
-            met[left[found]] = True
-            left = left[~found]
-        met[left] = self._by_position(pairs.chosen(left), every)
+        for step in (_SAMPLED_FIRST, _SAMPLED_NEXT, 1):
+            if step == 1 or step < sides[1]:
+                found = self._by_position(pairs.chosen(left), every[::step])
+                met[left] = found
+                left = left[~found]
         return met
 
     def _by_position(self, pairs: TilePairs, offsets: torch.Tensor) -> torch.Tensor:
