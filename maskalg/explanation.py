@@ -13,7 +13,6 @@ from . import errors
 from .attention import ARGUMENTS, checked_call
 from .backends.choice import backend_name, backend_of
 from .backends.traits import Bounds
-from .codegen.bounds_text import simplified
 from .codegen.hooks import source_of
 from .engine.normal_form import Bound, Structure
 from .engine.pages import Pages
@@ -170,7 +169,7 @@ def explain(
         tile=found.tile,
         gradients=found.gradients,
         proof=f"{proof.rung}, {claim}",
-        schedule=_schedule(found.bounds, structure, simplified(proof.forms)),
+        schedule=_schedule(found.bounds, structure, proof.forms.simplified),
         elements=found.elements,
         bias=_bias(structure, found.tables) + hidden(call.form),
         compilations=found.compilations,

@@ -11,8 +11,8 @@ from functools import lru_cache
 from typing import Final
 
 from ..engine.normal_form import Structure
+from ..formula.separation import Index
 from .arguments import BitsNumber, BitsTable
-from .held import Index
 from .spans import contiguous, interval_of
 from .text.predicate_ptx import for_each
 from .text.triton import TritonText

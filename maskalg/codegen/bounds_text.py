@@ -6,14 +6,10 @@ kernel library walks the runs between them (`maskalg_kernels.runs`).
 
 from __future__ import annotations
 
-from typing import Final
-
 from ..formula.nodes import Node
-from ..proof.closed_forms import ClosedForms, Span
+from ..proof.closed_forms import ClosedForms, Span, in_kernels
 from .text import long_integers
 from .text.triton import TritonText
-
-MOST_INTERVALS: Final = 16
 
 
 def bounds_text(
@@ -23,9 +19,9 @@ def bounds_text(
 
     Tiles are counted from `origin`, if any.
 
-    Beyond `MOST_INTERVALS` every tile is visited and masked: sound, and `explain` says so.
+    Of forms that are `simplified` every tile is visited and masked: sound, and `explain` says so.
     """
-    if len(forms.touched) + len(forms.unfull) > MOST_INTERVALS:
+    if forms.simplified:
         touched = unfull = [_counted("0", "kv_len - 1", "True", origin)]
     else:
         touched = [_tiles(span, text, origin) for span in forms.touched]
@@ -36,11 +32,6 @@ def bounds_text(
         *_tuple("unfull", unfull),
         f"return {found}",
     )
-
-
-def simplified(forms: ClosedForms) -> bool:
-    """Whether a kernel is given wider bounds than the proof found."""
-    return len(forms.touched) + len(forms.unfull) > MOST_INTERVALS
 
 
 def _tuple(name: str, members: list[str]) -> list[str]:
@@ -76,14 +67,6 @@ def _extreme(function: str, bounds: list[Node], default: str, text: TritonText) 
     for bound in bounds[1:]:
         result = f"{function}({result}, {text(bound)})"
     return result
-
-
-def in_kernels(bound: Node) -> bool:
-    """Whether kernels are given a bound: those on inverse tables and on sets they are not."""
-    return not any(
-        node.op == "member" or (node.op == "step" and str(node.data).endswith("'"))
-        for node in bound.walk()
-    )
 
 
 def _too_long(bound: Node, text: TritonText) -> bool:

@@ -8,12 +8,10 @@ round. Readings and bounds that do not depend on the index that moves are comput
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Literal
 
 from ..formula.nodes import Node
+from ..formula.separation import Index
 from .text.triton import TritonText
-
-Index = Literal["q_idx", "kv_idx"]
 
 
 @dataclass

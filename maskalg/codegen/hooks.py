@@ -11,6 +11,7 @@ from ..engine.normal_form import Structure, bound, transposed
 from ..formula.expression import Expression
 from ..formula.nodes import TRUE, Node
 from ..formula.printing import formula_text
+from ..formula.separation import Index
 from ..proof.proof import closed_forms_of
 from ..schedule.rung import rung_of
 from ..schedule.tiling import Of
@@ -22,7 +23,7 @@ from .bits import costs, kept_by_bits
 from .bounds_text import bounds_text
 from .derivative import derivative
 from .distance_tables import with_distance_tables
-from .held import Held, Index
+from .held import Held
 from .spans import contiguous, equal_ids
 from .style import Style as Style
 from .text import long_integers

@@ -13,8 +13,8 @@ from typing import cast
 from ..formula import nodes
 from ..formula.nodes import Node
 from ..formula.parameters import Slot, common_order
-from ..proof.check.laws import SameDocument, same_document
-from .held import Index
+from ..formula.separation import Index
+from ..proof.documents import SameDocument, same_document
 
 _PLAIN = ("index", "const", "scalar", "add")
 

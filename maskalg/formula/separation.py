@@ -7,11 +7,12 @@ comparisons over minima, maxima and `where` as comparisons without them.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Literal
 
 from . import nodes
 from .nodes import Node
 
+Index = Literal["q_idx", "kv_idx"]
 POSITIONS: Final = frozenset({"q_idx", "kv_idx"})
 
 

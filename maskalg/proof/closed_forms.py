@@ -7,15 +7,19 @@ slots of the structure; `step` nodes read the monotone tables of documents.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ..formula.nodes import Node
 from ..formula.parameters import Slot
 from ..formula.separation import positions
-from .digits.forms import DigitForms
+
+if TYPE_CHECKING:
+    from .digits.forms import DigitForms
 
 ROW_FIRST: Final = Node("index", "int", data="q0")
 ROW_LAST: Final = Node("index", "int", data="q1")
+
+_MOST_SPANS: Final = 16
 
 
 @dataclass(frozen=True)
@@ -140,10 +144,23 @@ class ClosedForms:
         return tuple([bound for span in self.spans for bound in span.bounds])
 
     @property
+    def simplified(self) -> bool:
+        """Whether loops over tiles are given wider bounds, as there are too many spans."""
+        return len(self.spans) > _MOST_SPANS
+
+    @property
     def exact(self) -> bool:
         """Whether every empty and full tile is found without looking at its elements, provided
         that ids are contiguous where spans rely on it."""
         return self.digits is not None or all(span.exact or span.decided for span in self.spans)
+
+
+def in_kernels(bound: Node) -> bool:
+    """Whether loops over tiles are given a bound; those on inverse tables and sets are left out."""
+    return not any(
+        node.op == "member" or (node.op == "step" and str(node.data).endswith("'"))
+        for node in bound.walk()
+    )
 
 
 _RUNGS: Final = ("closed form", "token sets", "tile predicates", "summaries", "evaluation")

@@ -26,9 +26,7 @@ import torch
 from ..engine.extents import Extents
 from ..engine.normal_form import Bound, Structure
 from ..proof.proof import closed_forms_of
-from .digits.rung import DigitRung
 from .intervals.rung import IntervalRung
-from .summaries.rung import SummaryRung
 from .tile_runs import TileRuns, rows_together
 from .tiling import Of, Tiling
 
@@ -92,10 +90,15 @@ class Rung(Protocol):
 def rung_of(structure: Structure) -> Rung:
     """The rung of a structure's mask."""
     forms = closed_forms_of(structure)
+    # A first call takes as long as its imports: only masks that have digits import their rung.
     if forms.digits is not None:
+        from .digits.rung import DigitRung
+
         return DigitRung(forms.digits, structure.mask_tables)
     opaque = "opaque" in structure.mask.ops()
     if structure.mask_tables and forms.rung != "closed form" and not opaque:
+        from .summaries.rung import SummaryRung
+
         return SummaryRung(forms)
     return IntervalRung(forms)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Final, Literal
 
 import torch
 
@@ -17,6 +17,9 @@ from ..formula.parameters import plain_number
 Of = Literal["queries", "keys", "keys, either way"]
 """The index along the rows of tiles; columns are of the other. A kernel goes along them from the
 first column on, or either way: from the first or from the last."""
+
+MOST_TILES: Final = 1 << 22
+"""More are not labelled: memory and time grow with their number."""
 
 
 @dataclass(frozen=True)

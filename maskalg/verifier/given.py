@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..codegen.bounds_text import in_kernels
 from ..codegen.text.long_integers import compares_integers, is_long, roots
 from ..engine.extents import MOST_OF_ENTRY, _repeats
 from ..engine.normal_form import Structure
@@ -19,8 +18,8 @@ from ..formula.comparisons import holds_entry
 from ..formula.nodes import Node
 from ..formula.operations import RULES
 from ..formula.parameters import INT32_MAX, common_order
-from ..proof.check.laws import same_document
-from ..proof.closed_forms import Span
+from ..proof.closed_forms import Span, in_kernels
+from ..proof.documents import same_document
 from . import terms
 from .meaning import BATCH, HEAD, KV_LEN, Q0, Q1, Q_LEN, K, Meaning, Q
 from .terms import Term

@@ -11,13 +11,13 @@ import torch
 from ... import errors
 from ...codegen import store
 from ...codegen.bits import costs
-from ...codegen.held import Index
 from ...codegen.hooks import Hooks, Style, bits_table, hooks_of
 from ...codegen.store import load
 from ...codegen.text.integer_sizes import elements_are_short, sizes_of
 from ...engine.extents import Extents, distances_are_short
 from ...engine.float8 import FLOAT8
 from ...engine.normal_form import Bound, Structure, transposed
+from ...formula.separation import Index
 from ...schedule.intervals.rung import tiles_of_documents
 from ...schedule.rung import rung_of
 from ...tiles.backward import backward_tiles_for, hopper_backward_tile_for, one_pass_for

@@ -19,8 +19,8 @@ from ...formula import nodes
 from ...formula.comparisons import arranged, holds_entry
 from ...formula.nodes import Node
 from ...formula.printing import formula_text
+from ...proof.closed_forms import in_kernels
 from ...proof.proof import closed_forms_of
-from ..bounds_text import in_kernels
 from ..style import Style
 from . import long_integers
 

@@ -30,7 +30,8 @@ from ...formula import laws, nodes
 from ...formula.conditions import NEVER, All, Any_, Condition, NotNegative, equal, inequalities
 from ...formula.nodes import Node
 from ...formula.parameters import Slot, common_order
-from .laws import MemberTerm, StepTerm, contiguous, inverses, member_laws, own_places, same_document
+from ..documents import same_document
+from .laws import MemberTerm, StepTerm, contiguous, inverses, member_laws, own_places
 
 
 class Encoder:

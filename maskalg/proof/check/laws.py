@@ -35,6 +35,7 @@ from ...formula import nodes
 from ...formula.conditions import Any_, Condition, NotNegative
 from ...formula.nodes import Node
 from ..closed_forms import ROW_FIRST, ROW_LAST
+from ..documents import inside
 
 if TYPE_CHECKING:
     from .encoding import Encoder
@@ -64,74 +65,6 @@ _PARTNER: Final = {"first": "last", "start": "end"}
 _CONTIGUOUS: Final = {"start": "first", "end": "last", "start'": "first'", "end'": "last'"}
 
 
-@dataclass(frozen=True)
-class SameDocument:
-    """Reads of ids at a query and at a key that a mask compares."""
-
-    of_query: Node
-    of_key: Node
-
-    def table(self, name: str) -> Node:
-        """The table `name` at the query's position."""
-        leading = self.of_query.args[:-1] or self.of_key.args[:-1]
-        own = (*self.of_query.own, *self.of_key.own)
-        return Node("step", "int", (*leading, self.of_query.args[-1]), name, own)
-
-    def queries(self) -> list[Node]:
-        """The first and last query that may have the key's id, moved as the query is."""
-        own = self.of_query.own[0] is self.of_key.own[0]
-        leading = self.of_query.args[:-1] or self.of_key.args[:-1]
-        slots = (*self.of_query.own, *self.of_key.own)
-        offset = without_query(self.of_query.args[-1])
-        if offset is None:
-            return []
-        names = ("first", "last") if own else ("first'", "last'")
-        steps = [
-            Node("step", "int", (*leading, self.of_key.args[-1]), name, slots) for name in names
-        ]
-        return [nodes.subtract(step, offset) for step in steps]
-
-
-def without_query(position: Node) -> Node | None:
-    """The offset in `q_idx + offset`."""
-    terms = position.args if position.op == "add" else (position,)
-    rest = [term for term in terms if term != nodes.Q]
-    if len(rest) != len(terms) - 1 or any("q_idx" in term.indices() for term in rest):
-        return None
-    return nodes.add(*rest)
-
-
-def same_document(node: Node) -> SameDocument | None:
-    """An equality of an entry at a query and an entry at a key, else None.
-
-    Real entries are no ids: they are rounded to be compared, and may be NaN.
-    """
-    if any(arg.op != "read" or not arg.args or arg.kind == "real" for arg in node.args):
-        return None
-    leading = [index for arg in node.args for index in arg.args[:-1]]
-    if any(arg.op != "index" or arg.data not in ("batch", "head") for arg in leading):
-        return None
-    if len({arg.data for arg in leading}) > 1:
-        return None
-    for of_query, of_key in (node.args, node.args[::-1]):
-        q_side, k_side = _side(of_query.args[-1]), _side(of_key.args[-1])
-        # With one tensor the tables serve both directions.
-        own = of_query.own[0] is of_key.own[0] and of_query.args[:-1] == of_key.args[:-1]
-        if not _inside(of_key.args[-1]):
-            continue
-        if k_side == "key" and (q_side == "query" or own):
-            return SameDocument(of_query, of_key)
-    return None
-
-
-def _side(position: Node) -> str:
-    """Whether a position is one of keys, or of queries, among them those computed from a key."""
-    if any(node.op in ("step", "member") for node in position.walk()):
-        return "query"
-    reading = position.indices() & {"q_idx", "q0", "q1", "kv_idx"}
-    return {frozenset({"kv_idx"}): "key", frozenset(): "none"}.get(reading, "query")
-
-
 def contiguous(step: Node) -> Node:
     """The table that a read of `start` or `end` equals where ids are contiguous."""
     name = _CONTIGUOUS.get(cast(str, step.data))
@@ -144,12 +77,12 @@ def inverses(terms: list[StepTerm]) -> list[Condition]:
     for low in terms:
         name = cast(str, low.node.data)
         partner = _PARTNER.get(name.rstrip("'"))
-        if partner is None or not _inside(low.node.args[-1]):
+        if partner is None or not inside(low.node.args[-1]):
             continue
         own = low.node.own[0] is low.node.own[1]
         wanted = partner if own or name.endswith("'") else partner + "'"
         for high in terms:
-            if high.family == low.family_of(wanted) and _inside(high.node.args[-1]):
+            if high.family == low.family_of(wanted) and inside(high.node.args[-1]):
                 below, within = high.position - low.value, high.value - low.position
                 laws.append(Any_((NotNegative(-below - 1), NotNegative(within))))
                 laws.append(Any_((NotNegative(below), NotNegative(-within - 1))))
@@ -161,27 +94,10 @@ def own_places(terms: list[StepTerm]) -> list[Condition]:
     laws: list[Condition] = []
     for term in terms:
         q_slot, kv_slot = term.node.own
-        if q_slot is kv_slot and _inside(term.node.args[-1]):
+        if q_slot is kv_slot and inside(term.node.args[-1]):
             gap = term.value - term.position
             laws.append(NotNegative(gap if term.node.data in ("last", "end") else -gap))
     return laws
-
-
-def _inside(position: Node) -> bool:
-    """Whether every call has this position checked against the length of the table.
-
-    A query that a certificate proposes is one of several, among them an end of the tile.
-    """
-    proposed = next((n for n in position.walk() if _is_proposal(n)), None)
-    if proposed is not None:
-        several = (nodes.substitute(position, {proposed: arg}.get) for arg in proposed.args)
-        return all(map(_inside, several))
-    names = [node.data for node in position.walk() if node.op == "index"]
-    return len(names) == len(set(names)) and all(node.op != "read" for node in position.walk())
-
-
-def _is_proposal(node: Node) -> bool:
-    return node.op in ("max", "min") and not {ROW_FIRST, ROW_LAST}.isdisjoint(node.args)
 
 
 @dataclass(frozen=True)

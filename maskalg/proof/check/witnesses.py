@@ -12,7 +12,7 @@ from typing import Literal, cast
 from ...formula import nodes
 from ...formula.nodes import Node
 from ..closed_forms import ROW_FIRST, ROW_LAST
-from .laws import same_document, without_query
+from ..documents import same_document, without_query
 
 End = Literal["low", "high"]
 

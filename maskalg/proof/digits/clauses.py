@@ -12,9 +12,9 @@ from typing import Final, cast
 
 from ...formula import nodes
 from ...formula.nodes import Node
-from ...formula.separation import POSITIONS, positions, split_extremum, split_where, terms_of
+from ...formula.separation import POSITIONS, Index, positions, split_extremum, split_where, terms_of
 from ..signs import OverBudget
-from .tree import Coordinate, DigitTree, NotDigits, Path, Side, factors
+from .tree import Coordinate, DigitTree, NotDigits, Path, factors
 
 Paths = tuple[Path, ...]
 
@@ -45,7 +45,7 @@ class DigitClause:
 class _Number:
     """A number by its digits, and what was added to the index before it was written in them."""
 
-    side: Side
+    side: Index
     paths: Paths
     offset: Node
 
@@ -204,7 +204,7 @@ class DigitClauses:
     def _number(self, node: Node) -> _Number:
         """A number with digits: an index plus an offset, or a part of that."""
         if node.op == "index":
-            side = cast(Side, node.data)
+            side = cast(Index, node.data)
             found, offset = self._tree.coordinate(self._tree.roots[side]), self._tree.offset(side)
         else:
             found, offset = self._tree.coordinate(node), _ZERO
@@ -212,7 +212,7 @@ class DigitClauses:
             raise NotDigits("a sum of positions")
         return _Number(found.side, found.paths, offset)
 
-    def _ordered(self, greater: Side, paths: Paths, *, strict: bool) -> list[DigitClause]:
+    def _ordered(self, greater: Index, paths: Paths, *, strict: bool) -> list[DigitClause]:
         """One number at least (or above) the other: the first digit that differs decides."""
         marks = {"q_idx": nodes.Q, "kv_idx": nodes.K}
         more = marks[greater]

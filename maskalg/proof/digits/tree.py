@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import combinations
-from typing import Literal, cast
+from typing import cast
 
 from ...formula import nodes
 from ...formula.nodes import Node
 from ...formula.parameters import Slot
-from ...formula.separation import POSITIONS, positions
+from ...formula.separation import POSITIONS, Index, positions
 from .forms import Axis, Leaf, Split, Tree
 
-Side = Literal["q_idx", "kv_idx"]
 Path = tuple[str, ...]  # "//" and "%" from the whole position down to a part of it
 
 
@@ -25,7 +24,7 @@ class NotDigits(Exception):
 class Coordinate:
     """An expression that is an axis of one side: digits at paths, most significant first."""
 
-    side: Side
+    side: Index
     paths: tuple[Path, ...]
 
 
@@ -36,7 +35,7 @@ class DigitTree:
     `roots` holds what is written in digits: the index, or the index plus an offset.
     """
 
-    roots: dict[Side, Node] = field(default_factory=dict)
+    roots: dict[Index, Node] = field(default_factory=dict)
     radices: dict[Path, Node] = field(default_factory=dict)
 
     def collect(self, formula: Node) -> None:
@@ -49,7 +48,7 @@ class DigitTree:
             if node.op in ("floordiv", "mod") and positions(node):
                 self._path_of(node, learn=True)
         for index in (nodes.Q, nodes.K):
-            self.roots.setdefault(cast(Side, index.data), index)
+            self.roots.setdefault(cast(Index, index.data), index)
 
     def coordinate(self, node: Node) -> Coordinate | None:
         """The axis that a node is, or None."""
@@ -113,10 +112,10 @@ class DigitTree:
 
         return nodes.substitute(formula, rename)
 
-    def quotient(self, number: Node) -> tuple[Side, Node, Node] | None:
-        """Side, unit and offset of a number of the form `(index + offset) // unit`, or None."""
+    def quotient(self, number: Node) -> tuple[Index, Node, Node] | None:
+        """Index, unit and offset of a number of the form `(index + offset) // unit`, or None."""
         if number.op == "index" and number.data in POSITIONS:
-            return cast(Side, number.data), nodes.const(1), nodes.const(0)
+            return cast(Index, number.data), nodes.const(1), nodes.const(0)
         found = self._path_of(number, learn=False)
         if found is None or "%" in found[1]:
             return None
@@ -135,7 +134,7 @@ class DigitTree:
 
         return build(())
 
-    def offset(self, side: Side) -> Node:
+    def offset(self, side: Index) -> Node:
         """The offset of a side's index before it is written in digits."""
         root = self.roots[side]
         if root.op == "index":
@@ -165,7 +164,7 @@ class DigitTree:
         quotient = _quotient(self._size_of(above), radix)
         return radix if path[-1] == "%" else quotient
 
-    def _path_of(self, node: Node, *, learn: bool) -> tuple[Side, Path] | None:
+    def _path_of(self, node: Node, *, learn: bool) -> tuple[Index, Path] | None:
         if node.op in ("floordiv", "mod"):
             found = self._path_of(node.args[0], learn=learn)
             if found is None:
@@ -182,7 +181,7 @@ class DigitTree:
             if learn:
                 raise NotDigits("a division of what is not one position")
             return None
-        side = cast(Side, next(iter(indices)))
+        side = cast(Index, next(iter(indices)))
         if learn:
             if not _is_root(node) or self.roots.setdefault(side, node) != node:
                 raise NotDigits("a division of what is not one position")

@@ -19,9 +19,9 @@ from ...engine.normal_form import Bound
 from ...engine.recent import Recent
 from ...proof.digits.forms import DigitForms, Leaf, Numeral
 from ..memory import captured
-from ..summaries.labels import MOST_TILES, summary_marks
+from ..summaries.labels import summary_marks
 from ..tile_runs import FULL, PARTIAL, TileRuns, marks_of
-from ..tiling import Of, Tiling
+from ..tiling import MOST_TILES, Of, Tiling
 from .boxes import Boxes, PartInCall, TileRows
 from .digits import holds, joined, tile_of
 from .tiles import FullTiles, KeyRanges, Tiles, key_ranges, merged

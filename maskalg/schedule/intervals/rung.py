@@ -20,11 +20,8 @@ from ...engine.normal_form import Bound, Structure, Value
 from ...formula.derived import documents_in
 from ...proof.closed_forms import ClosedForms, Span
 from ...proof.proof import closed_forms_of
-from ..positions.sections import prepared
-from ..summaries.labels import MOST_TILES, summary_marks
-from ..summaries.summaries import Summaries
 from ..tile_runs import FULL, TileRuns, label_of
-from ..tiling import Of, Tiling
+from ..tiling import MOST_TILES, Of, Tiling
 from .intervals import Rows, key_range, rows_of, span_tiles
 from .steps import tables_of_slots
 
@@ -57,6 +54,8 @@ class SideTiles:
                 continue
             section = None
             if span.section is not None:
+                from ..positions.sections import prepared
+
                 section = prepared(span.section, self.rows, block)
             if section is None:
                 surely, maybe = self._summarised(span, places[within], block)
@@ -72,6 +71,8 @@ class SideTiles:
         if span.clause is None:
             unknown = torch.zeros(len(places), dtype=torch.bool, device=places.device)
             return unknown, ~unknown
+        from ..summaries.summaries import Summaries
+
         return Summaries(self.rows, places.unbind(dim=1), block).met(span.clause)
 
 
@@ -175,6 +176,8 @@ class IntervalRung:
         return None
 
     def marks(self, tiling: Tiling, of: Of) -> torch.Tensor:
+        from ..summaries.labels import summary_marks
+
         return summary_marks(tiling, of)
 
     @property

@@ -23,14 +23,11 @@ from ...engine.normal_form import Bound
 from ..intervals.intervals import rows_of
 from ..memory import MEMORY, constant, memorable
 from ..tile_runs import marks_of
-from ..tiling import Of, Tiling
+from ..tiling import MOST_TILES, Of, Tiling
 from .summaries import Summaries
 
 _FEWEST_TILES: Final = 1 << 10  # visiting that many takes less than labelling them
 _FEWEST_EACH_TIME: Final = 1 << 14  # likewise, where they are labelled at each call, or one row
-
-MOST_TILES: Final = 1 << 22
-"""More are not labelled: memory and time grow with their number."""
 
 MOST_PAIRS: Final = 1 << 30  # entries of a tensor of pairs that are gone through
 

@@ -14,8 +14,8 @@ from ..intervals.intervals import rows_of
 from ..intervals.rung import IntervalRung, labels_within
 from ..memory import MEMORY
 from ..tile_runs import EMPTY, FULL, PARTIAL, TileRuns
-from ..tiling import Tiling
-from .labels import MOST_PAIRS, MOST_TILES, summary_labels
+from ..tiling import MOST_TILES, Tiling
+from .labels import MOST_PAIRS, summary_labels
 from .summaries import Summaries
 
 _SMALLEST_TILE: Final = 64  # elements; looking at fewer one by one is as fast

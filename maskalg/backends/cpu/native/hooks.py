@@ -14,14 +14,13 @@ from typing import Final
 
 import torch
 
-from ....codegen.bounds_text import MOST_INTERVALS, in_kernels
 from ....codegen.derivative import derivative
 from ....engine.normal_form import Structure
 from ....formula import nodes
 from ....formula.nodes import SCORE, Node
 from ....formula.parameters import Slot, Table
 from ....formula.printing import formula_text
-from ....proof.closed_forms import ClosedForms, Span
+from ....proof.closed_forms import ClosedForms, Span, in_kernels
 from ....proof.proof import closed_forms_of
 from ....schedule.rung import rung_of
 from .text import PRELUDE, Cpp, is_printable
@@ -151,7 +150,7 @@ def _function(name: str, formula: Node, write: str, cpp: Cpp) -> str:
 
 def _bounded(structure: Structure, forms: ClosedForms) -> bool:
     """Whether the loop computes its bounds itself."""
-    if rung_of(structure).on_host != "spans" or len(forms.spans) > MOST_INTERVALS:
+    if rung_of(structure).on_host != "spans" or forms.simplified:
         return False
     bounds = forms.bounds
     return all(in_kernels(b) and is_printable(_read(b, structure), exact=True) for b in bounds)
