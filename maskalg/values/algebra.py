@@ -26,6 +26,7 @@ from ..formula.parameters import Scalar, no_nan, plain_number
 from ..formula.printing import Label, named
 from . import messages
 from .drawn import Drawn, WithMask, not_joined
+from .helped import helped
 
 if TYPE_CHECKING:
     from ..export.cudnn import CudnnEndpoints
@@ -670,10 +671,7 @@ class Score(WithMask):
 
 def named_mask(name: str, node: Node, says: str) -> Mask:
     """A mask that is a name; `says` is what `help` prints of it, where others show their class."""
-    mask = Mask(node, SCORE, named(name))
-    says += "\n\n`help(maskalg.Mask)` lists what a mask can do."
-    object.__setattr__(mask, "__doc__", says)
-    return mask
+    return helped(Mask(node, SCORE, named(name)), says)
 
 
 everything = named_mask("everything", TRUE, "Every query keeps every key.")

@@ -20,6 +20,7 @@ from ..formula.positions import IndexFormula
 from ..formula.printing import formula_text
 from . import messages
 from .algebra import Bias, Mask, Score, additive, formula
+from .helped import helped
 
 __all__ = ["batch", "bias", "head", "kv_idx", "q_idx", "scalar", "table"]
 
@@ -30,7 +31,6 @@ class Index(IndexFormula):
     `batch`, `head`, `q_idx` and `kv_idx` are the simplest. A comparison of two is a mask.
     """
 
-    __slots__ = ()
     __array_ufunc__ = None  # arrays of numpy would apply an operator to each of their entries
 
     def __init__(self, node: Node) -> None:
@@ -150,16 +150,21 @@ class Index(IndexFormula):
         return formula(nodes.negation(nodes.eq(self.node, as_node(other))))
 
 
-q_idx = Index(nodes.Q)
+q_idx = helped(
+    Index(nodes.Q), "The global position of the query, from 0 on: `causal` is `q_idx >= kv_idx`."
+)
 """The global position of the query, from 0 on: `causal` is `q_idx >= kv_idx`."""
 
-kv_idx = Index(nodes.K)
+kv_idx = helped(Index(nodes.K), "The global position of the key, from 0 on.")
 """The global position of the key, from 0 on."""
 
-batch = Index(nodes.BATCH)
+batch = helped(Index(nodes.BATCH), "The number of the batch entry, from 0 on.")
 """The number of the batch entry, from 0 on."""
 
-head = Index(nodes.HEAD)
+head = helped(
+    Index(nodes.HEAD),
+    "The number of the query head, from 0 on: `where(head % 2 == 0, causal, sliding(64))`.",
+)
 """The number of the query head, from 0 on: `where(head % 2 == 0, causal, sliding(64))`."""
 
 

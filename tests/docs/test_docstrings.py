@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import doctest
 import inspect
 import math
+import pickle
 import pydoc
 from typing import Any
 
@@ -13,6 +15,7 @@ import torch
 
 import maskalg as ma
 from maskalg import testing
+from maskalg.values.helped import Ways
 
 from .session import Session
 
@@ -26,7 +29,7 @@ def documented() -> dict[str, Any]:
     found = {name: v for name, v in found.items() if not isinstance(v, VALUES) and name != "nn"}
     found |= {f"testing.{name}": getattr(testing, name) for name in testing.__all__}
     # `document` and its like are values of a private class of their own.
-    namespaces = [type(v) for v in found.values() if type(v).__name__.startswith("_")]
+    namespaces = [type(v) for v in found.values() if isinstance(v, Ways)]
     for owner in [*CLASSES, *namespaces]:
         for name, member in inspect.getmembers(owner, callable):
             own = str(getattr(member, "__module__", "")).startswith("maskalg")
@@ -58,10 +61,19 @@ def test_help_of_a_mask_says_what_it_keeps(name: str) -> None:
     assert text.count("\n") < 12 and "quer" in text and "help(maskalg.Mask)" in text
 
 
-def test_help_of_a_name_with_several_ways() -> None:
-    for name in ("document", "per_document", "padding", "block_table", "vertical_slash"):
-        text = pydoc.render_doc(getattr(ma, name), renderer=pydoc.plaintext)
-        assert "__call__(self" in text and "Data descriptors" not in text
+@pytest.mark.parametrize("name", [n for n in ma.__all__ if isinstance(getattr(ma, n), Ways)])
+def test_help_of_a_name_with_several_ways(name: str) -> None:
+    value = getattr(ma, name)
+    text = pydoc.render_doc(value, renderer=pydoc.plaintext)
+    assert "__call__(self" in text and "Data descriptors" not in text
+    assert f"class {name}" in text and repr(value) == f"maskalg.{name}"
+    assert pickle.loads(pickle.dumps(value)) is value and copy.deepcopy(value) is value
+
+
+@pytest.mark.parametrize("name", ["q_idx", "head", "linear", "relu", "softmax", "softmax_plus_one"])
+def test_help_of_a_value_says_what_it_is(name: str) -> None:
+    text = pydoc.render_doc(getattr(ma, name), renderer=pydoc.plaintext)
+    assert text.count("\n") < 8 and "help(" in text
 
 
 def test_there_are_examples() -> None:

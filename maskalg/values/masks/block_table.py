@@ -17,13 +17,14 @@ from ...formula.printing import called
 from ..algebra import Mask
 from ..arguments import entries_within, integer, marked
 from ..by_hand import BATCH_SIZE, HEADS, Bools, MaskRows, padded, pairs, row
+from ..helped import Ways
 
 __all__ = ["block_table"]
 
 Block = int | tuple[int, int]
 
 
-class _BlockTable:
+class _BlockTable(Ways, name="block_table"):
     """Whole blocks, kept as a table says: `block_table(table, block)`, or from lists of indices."""
 
     __slots__ = ()

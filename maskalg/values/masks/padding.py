@@ -17,11 +17,12 @@ from ...formula.printing import called
 from ..algebra import Mask
 from ..arguments import at
 from ..by_hand import ENTRIES, LONGEST, Bools, MaskRows, entry, padded, pairs, places, row
+from ..helped import Ways
 
 __all__ = ["padding"]
 
 
-class _Padding:
+class _Padding(Ways, name="padding"):
     """Keys that are no padding: `padding(lengths)`, or `padding.from_mask(attention_mask)`."""
 
     __slots__ = ()

@@ -14,11 +14,12 @@ from ...formula.printing import called
 from ..algebra import Mask
 from ..arguments import at_head, entries_within, flags_per_head, marked
 from ..by_hand import BATCH_SIZE, ENTRIES, HEADS, Bools, MaskRows, entry, padded, pairs, row
+from ..helped import Ways
 
 __all__ = ["vertical_slash"]
 
 
-class _VerticalSlash:
+class _VerticalSlash(Ways, name="vertical_slash"):
     """Columns and diagonals, kept as flags say: `vertical_slash(vertical, slash)`, or lists."""
 
     __slots__ = ()

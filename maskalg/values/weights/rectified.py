@@ -11,6 +11,7 @@ from ...formula.nodes import SCORE, TRUE, Node
 from ...formula.printing import named
 from ..algebra import Bias
 from ..by_hand import Floats, WeightRows
+from ..helped import helped
 from .weight import Weight
 
 __all__ = ["relu", "relu_squared", "linear"]
@@ -22,13 +23,22 @@ def _of(name: str, formula: Node) -> Weight:
     return Weight(name, Bias(TRUE, formula, named(name)), normalised=False)
 
 
-relu: Final = _of("relu", _POSITIVE)
+relu: Final = helped(
+    _of("relu", _POSITIVE),
+    "w(s) = max(s, 0), not normalised. Source: Wortsman et al. (2023); scale v by 1 / kv_len.",
+)
 """w(s) = max(s, 0), not normalised. Source: Wortsman et al. (2023); scale v by 1 / kv_len."""
 
-relu_squared: Final = _of("relu_squared", nodes.mul(_POSITIVE, _POSITIVE))
+relu_squared: Final = helped(
+    _of("relu_squared", nodes.mul(_POSITIVE, _POSITIVE)),
+    'w(s) = max(s, 0)^2, not normalised. Source: Hua et al., "Transformer Quality in Linear Time".',
+)
 """w(s) = max(s, 0)^2, not normalised. Source: Hua et al., "Transformer Quality in Linear Time"."""
 
-linear: Final = _of("linear", SCORE)
+linear: Final = helped(
+    _of("linear", SCORE),
+    "w(s) = s, not normalised; with `decay(rates)` a retention. Source: Sun et al. (2023).",
+)
 """w(s) = s, not normalised; with `decay(rates)` a retention. Source: Sun et al. (2023)."""
 
 

@@ -8,14 +8,21 @@ import numpy as np
 
 from ...formula.entries import Entries
 from ..by_hand import HEADS, Floats, WeightRows
+from ..helped import helped
 from .weight import Weight, logit
 
 __all__ = ["softmax", "softmax_plus_one", "softmax_with_sink"]
 
-softmax: Final = Weight("softmax")
+softmax: Final = helped(
+    Weight("softmax"),
+    "w(s) = exp(s), normalised. A query that keeps nothing has output 0 and lse -inf.",
+)
 """w(s) = exp(s), normalised. A query that keeps nothing has output 0 and lse -inf."""
 
-softmax_plus_one: Final = Weight("softmax_plus_one", sink=0.0)
+softmax_plus_one: Final = helped(
+    Weight("softmax_plus_one", sink=0.0),
+    "exp(s) / (1 + sum of exp(s)): a query may attend to nothing. Source: Miller (2023).",
+)
 """exp(s) / (1 + sum of exp(s)): a query may attend to nothing. Source: Miller (2023)."""
 
 

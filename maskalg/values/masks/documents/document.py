@@ -20,11 +20,12 @@ from ....formula.printing import called
 from ...algebra import Mask
 from ...arguments import at, integer, positions
 from ...by_hand import ENTRIES, IDS, Bools, MaskRows, pairs, places, row
+from ...helped import Ways
 
 __all__ = ["document"]
 
 
-class _Document:
+class _Document(Ways, name="document"):
     """Queries keep the keys of their own document: `document(ids)`, from lengths or cu_seqlens."""
 
     __slots__ = ()

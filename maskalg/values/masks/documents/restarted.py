@@ -21,6 +21,7 @@ from ....formula.separation import by_distance
 from ...algebra import Mask
 from ...arguments import at, positions
 from ...by_hand import ENTRIES, IDS, Bools, MaskRow, MaskRows, entry, padded, pairs
+from ...helped import Ways
 from ..local import causal, chunked, sliding, window
 from ..prefix import prefix
 from .document import CUTS, packed, varlen_by_hand
@@ -28,7 +29,7 @@ from .document import CUTS, packed, varlen_by_hand
 __all__ = ["per_document"]
 
 
-class _PerDocument:
+class _PerDocument(Ways, name="per_document"):
     """A mask within every packed document: `per_document(causal | prefix(3), ids)`.
 
     From ids, or from cumulative lengths by `per_document.from_cu_seqlens`.

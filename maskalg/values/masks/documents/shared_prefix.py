@@ -20,6 +20,7 @@ from ....formula.watched import watched
 from ...algebra import Mask
 from ...arguments import at, entries_within, positions
 from ...by_hand import IDS, Bools, MaskRows, entry, padded, pairs, row
+from ...helped import Ways
 from .ancestry import ancestry
 from .document import cumulative, packed_length
 
@@ -39,7 +40,7 @@ _FROM_CU_SEQLENS: Final = "shared_prefix.from_cu_seqlens"
 _DEPTHS: Final = "shared_prefix.depths"
 
 
-class _SharedPrefix:
+class _SharedPrefix(Ways, name="shared_prefix"):
     """Documents that continue others: `shared_prefix(ids, parents)`, or from cumulative lengths."""
 
     __slots__ = ()

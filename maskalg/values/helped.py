@@ -1,0 +1,34 @@
+"""What `help` prints of public values: of `q_idx` or `document`, not of their class."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+_T = TypeVar("_T")
+
+
+def helped(value: _T, says: str) -> _T:
+    """The value, of which `help` prints this text, and which class lists its methods."""
+    kind = type(value)
+    public = "type(maskalg.q_idx)" if kind.__name__ == "Index" else f"maskalg.{kind.__name__}"
+    says += f"\n\n`help({public})` lists what one can do."
+    object.__setattr__(value, "__doc__", says)
+    return value
+
+
+class Ways:
+    """A name that is made in several ways, as `document` is, from ids or by `from_lengths`.
+
+    Its class, of which `help` lists the methods, has the name that users write.
+    """
+
+    __slots__ = ()
+
+    def __init_subclass__(cls, *, name: str) -> None:
+        cls.__name__ = cls.__qualname__ = name
+
+    def __repr__(self) -> str:
+        return f"maskalg.{type(self).__name__}"
+
+    def __reduce__(self) -> str:
+        return type(self).__name__
