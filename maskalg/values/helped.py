@@ -26,6 +26,7 @@ class Ways:
 
     def __init_subclass__(cls, *, name: str) -> None:
         cls.__name__ = cls.__qualname__ = name
+        cls.__call__.__qualname__ = name
 
     def __repr__(self) -> str:
         return f"maskalg.{type(self).__name__}"

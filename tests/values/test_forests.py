@@ -72,6 +72,13 @@ def test_a_tree_keeps_the_prompt_and_ancestors(
             assert set(kept[batch, 0, prompt + query].nonzero()[:, 0].tolist()) == seen
 
 
+@pytest.mark.parametrize("parents", [[], torch.zeros(2, 0, dtype=torch.int32)])
+def test_a_tree_without_tokens_is_its_prompt(parents) -> None:
+    kept = ma.tree(parents, prompt=4)
+    assert torch.equal(kept.to_dense(4)[0], ma.causal.to_dense(4)[0])
+    assert ma.tree([]).to_dense(0).numel() == 0
+
+
 @pytest.mark.parametrize("shape", ["chain", "star", "roots", "comb", "heap"])
 def test_large_forests(shape: str) -> None:
     """Shapes whose intervals are known, deeper than any recursion."""

@@ -76,7 +76,9 @@ def _place(table: Table, index: Node) -> Node:
 def _like(given: torch.Tensor, rows: list[torch.Tensor]) -> torch.Tensor:
     none = torch.zeros(0, dtype=torch.int64, device="cpu")
     entries = torch.cat([none, *rows])  # there may be no rows
-    return entries.to(dtype=torch.int32, device=given.device).view(given.shape)
+    entries = entries.to(dtype=torch.int32, device=given.device).view(given.shape)
+    # Positions in the prompt look at the first entry, which a tree without tokens lacks.
+    return entries if given.shape[-1] else entries.new_zeros(*given.shape[:-1], 1)
 
 
 # The second definition, and the rows of the catalogue.
