@@ -21,9 +21,8 @@ from ..errors import MaskValueError
 from ..formula.comparisons import arranged
 from ..formula.expression import Expression
 from ..formula.functions import function_of
-from ..formula.meaning import COMPARISONS, REALS, as_float32, whole
+from ..formula.meaning import COMPARISONS, OPERATIONS, REALS, as_float32, whole
 from ..formula.nodes import Node, in_order, is_additive
-from ..formula.operations import OPERATIONS
 from ..formula.parameters import Slot
 from . import long_integers as longs
 from .extents import Lengths, dependence, resolve

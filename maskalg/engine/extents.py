@@ -18,8 +18,8 @@ import torch
 
 from .. import errors
 from ..formula.derived import documents_in
+from ..formula.meaning import RULES, Interval
 from ..formula.nodes import Node
-from ..formula.operations import RULES, Interval
 from ..formula.parameters import Slot, plain_number
 from ..formula.printing import formula_text
 from ..formula.separation import positions

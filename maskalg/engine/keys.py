@@ -13,8 +13,8 @@ from typing import Final, cast, get_args
 import torch
 
 from ..formula.expression import Expression
+from ..formula.meaning import BITWISE
 from ..formula.nodes import Node, Op, numeric
-from ..formula.operations import BITWISE
 from ..formula.parameters import Kind, Order, Parameter, Scalar, Table
 from ..formula.printing import named
 from . import messages

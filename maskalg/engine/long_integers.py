@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import torch
 
+from ..formula.meaning import BITWISE
 from ..formula.nodes import COMMUTATIVE
-from ..formula.operations import BITWISE
 
 MOST_BITS: Final = 900
 """Of a number: quotients are estimated by doubles, which reach 2**1023."""

@@ -12,9 +12,8 @@ from typing import Final, cast
 import torch
 
 from .. import errors
-from ..formula.meaning import ends_of_entries
+from ..formula.meaning import BITWISE, RULES, Interval, ends_of_entries
 from ..formula.nodes import Node
-from ..formula.operations import BITWISE, RULES, Interval
 from ..formula.parameters import Slot
 from ..formula.printing import formula_text
 from .long_integers import MOST_BITS, limbs_for

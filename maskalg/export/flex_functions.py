@@ -20,9 +20,8 @@ from ..engine.widths import LEAST_64, MOST_64, compares_in_64, limbs, limits, ou
 from ..formula import nodes
 from ..formula.comparisons import arranged, strict
 from ..formula.expression import Expression
-from ..formula.meaning import MOST_WHOLE
+from ..formula.meaning import MOST_WHOLE, OPERATIONS
 from ..formula.nodes import Node, in_order
-from ..formula.operations import OPERATIONS
 from ..formula.parameters import Slot
 
 _NAMES: Final = {"batch": "b", "head": "h", "q_idx": "q_idx", "kv_idx": "kv_idx"}

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Final, cast
 
 from . import nodes
+from .meaning import BITWISE
 from .nodes import Node
-from .operations import BITWISE
 from .separation import positions, terms_of
 
 _OF_DIGITS: Final = ("floordiv", "mod", *BITWISE)

@@ -14,8 +14,8 @@ from typing import Final, cast
 from . import nodes
 from .expression import Expression
 from .functions import function_of
+from .meaning import BITWISE
 from .nodes import SCORE, TRUE, Node
-from .operations import BITWISE
 from .parameters import Scalar
 
 _INDICES: Final = {

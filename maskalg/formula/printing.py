@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Literal, cast
 
+from .meaning import BITWISE
 from .nodes import Node, with_parameters
-from .operations import BITWISE
 from .parameters import Parameter, Scalar, Slot, Table
 
 _LOOSE, _COMPARE, _OR, _XOR, _AND, _SUM, _PRODUCT, _UNARY, _POWER = range(9)

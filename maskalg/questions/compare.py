@@ -14,8 +14,8 @@ import torch
 from ..engine.extents import Extents, Lengths
 from ..engine.normal_form import Bound, bound
 from ..formula import nodes
-from ..formula.conditions import NotNegative
 from ..formula.expression import Expression, both, complement, with_formula
+from ..formula.laws import NotNegative
 from ..formula.nodes import Node
 from ..formula.parameters import Slot, Table
 from ..formula.positions import moved

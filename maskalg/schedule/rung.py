@@ -8,7 +8,7 @@
 
 Spans of a proof are decided one by one, so one object serves all but digits; where tensors are
 summarised, it narrows its runs by them. Everyone else asks a rung for runs, labels, counts and
-marks, and never which one it is.
+marks, and what its runs follow from.
 
 Where closed forms only enclose what is kept, kernels look runs up: of tiles labelled by digits,
 once for a pair of lengths, or from summaries of tensors.

@@ -19,8 +19,8 @@ from ..errors.kinds import MaskalgError, MaskValueError
 from ..export.flex_functions import MOST_OF_INT32, flex_function, interval_function
 from ..formula import nodes
 from ..formula.expression import Expression
+from ..formula.meaning import BITWISE
 from ..formula.nodes import Node
-from ..formula.operations import BITWISE
 from ..questions.rows import key_intervals
 from ..values.algebra import Mask, Score
 from ..views.explore.javascript import JavaScript

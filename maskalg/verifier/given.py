@@ -15,8 +15,8 @@ from ..engine.extents import MOST_OF_ENTRY, _repeats
 from ..engine.normal_form import Structure
 from ..formula import nodes
 from ..formula.comparisons import holds_entry
+from ..formula.meaning import RULES
 from ..formula.nodes import Node
-from ..formula.operations import RULES
 from ..formula.parameters import INT32_MAX, common_order
 from ..proof.closed_forms import Span, in_kernels
 from ..proof.documents import same_document

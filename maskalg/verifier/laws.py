@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from ..formula.conditions import All, Condition, NotNegative
-from ..formula.laws import LAWS, between, divided, implied, size_of_quotient
+from ..formula.laws import (
+    LAWS,
+    All,
+    Condition,
+    NotNegative,
+    between,
+    divided,
+    implied,
+    size_of_quotient,
+)
 from ..formula.meaning import MOST_WHOLE
 from . import terms
 from .terms import Term

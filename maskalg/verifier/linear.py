@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from ..formula.conditions import NEVER, All, Any_, Condition, Linear, NotNegative
+from ..formula.laws import NEVER, All, Any_, Condition, Linear, NotNegative
 from ..proof.check.refutation import Budget, refutation
 from . import terms
 from .laws import law_of

@@ -19,7 +19,7 @@ from math import gcd
 from typing import Any, Final, Literal
 from weakref import WeakValueDictionary
 
-from ..formula.operations import OPERATIONS
+from ..formula.meaning import OPERATIONS
 
 Sort = Literal["int", "bool", "real"]
 BitOperation = Literal["bitand", "bitor", "bitxor"]

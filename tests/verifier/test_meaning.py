@@ -11,12 +11,10 @@ import maskalg as ma
 from maskalg.engine.evaluate import Environment, evaluate
 from maskalg.engine.normal_form import bound
 from maskalg.formula import nodes
-from maskalg.formula.conditions import All, NotNegative
 from maskalg.formula.functions import FUNCTIONS
-from maskalg.formula.laws import LAWS, divided, sign_of_quotient, size_of_quotient
-from maskalg.formula.meaning import MOST_WHOLE
+from maskalg.formula.laws import LAWS, All, NotNegative, divided, sign_of_quotient, size_of_quotient
+from maskalg.formula.meaning import MOST_WHOLE, OPERATIONS
 from maskalg.formula.nodes import Node
-from maskalg.formula.operations import OPERATIONS
 from maskalg.formula.parameters import Slot, Table
 from maskalg.testing.catalogue import CATALOGUE
 from maskalg.testing.index_strategies import EXTREMES

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final, cast
 
 from ...engine.extents import MOST_OF_ENTRY
 from ...formula.comparisons import adds_to_entry, arranged, holds_entry, outgrows_entries
+from ...formula.meaning import OPERATIONS
 from ...formula.nodes import Node
-from ...formula.operations import OPERATIONS
 from ...formula.separation import scaled, terms_of
 
 if TYPE_CHECKING:

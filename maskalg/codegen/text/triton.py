@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, cast
 from ...formula import nodes
 from ...formula.comparisons import adds_to_entry, holds_entry
 from ...formula.functions import function_of
-from ...formula.meaning import as_float32
+from ...formula.meaning import BITWISE, as_float32
 from ...formula.nodes import Node
-from ...formula.operations import BITWISE
 from ...formula.parameters import Slot
 from ...formula.separation import positions
 from .. import divisors

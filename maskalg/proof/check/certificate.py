@@ -24,7 +24,7 @@ from itertools import zip_longest
 from typing import Final
 
 from ...formula import nodes
-from ...formula.conditions import Condition, NotNegative
+from ...formula.laws import Condition, NotNegative
 from ...formula.nodes import Node
 from ...formula.printing import formula_text
 from ..closed_forms import ROW_FIRST, ROW_LAST, ClosedForms, Span

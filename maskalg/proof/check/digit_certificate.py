@@ -29,7 +29,7 @@ from typing import Any, Final, Literal
 import sympy as sp
 
 from ...formula import nodes
-from ...formula.conditions import Condition, NotNegative
+from ...formula.laws import Condition, NotNegative
 from ...formula.nodes import Node
 from ...formula.printing import formula_text
 from ..closed_forms import ROW_FIRST, ROW_LAST, ClosedForms, Span

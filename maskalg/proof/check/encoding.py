@@ -27,7 +27,7 @@ import sympy as sp
 
 from ...engine.normal_form import Value
 from ...formula import laws, nodes
-from ...formula.conditions import NEVER, All, Any_, Condition, NotNegative, equal, inequalities
+from ...formula.laws import NEVER, All, Any_, Condition, NotNegative, equal, inequalities
 from ...formula.nodes import Node
 from ...formula.parameters import Slot, common_order
 from ..documents import same_document

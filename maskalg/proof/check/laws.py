@@ -32,7 +32,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from ...formula import nodes
-from ...formula.conditions import Any_, Condition, NotNegative
+from ...formula.laws import Any_, Condition, NotNegative
 from ...formula.nodes import Node
 from ..closed_forms import ROW_FIRST, ROW_LAST
 from ..documents import inside

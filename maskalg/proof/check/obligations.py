@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Final, Literal
 
 from ...formula import nodes
-from ...formula.conditions import All, Any_, Condition, NotNegative, negated
+from ...formula.laws import All, Any_, Condition, NotNegative, negated
 from ...formula.nodes import Node
 from ..closed_forms import ROW_FIRST, ROW_LAST
 from .encoding import Encoder

@@ -20,7 +20,7 @@ from typing import Any, Final, Literal
 
 import sympy as sp
 
-from ...formula.conditions import All, Any_, Condition, Linear, NotNegative
+from ...formula.laws import All, Any_, Condition, Linear, NotNegative
 from .simplex import Number, Simplex, TooLarge
 
 Verdict = Literal["refuted", "open", "too large"]

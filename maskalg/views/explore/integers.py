@@ -16,8 +16,8 @@ from ...engine.normal_form import Bound, Value, transposed
 from ...engine.widths import LEAVES, bits_of, limits
 from ...errors import MaskValueError
 from ...formula import nodes
+from ...formula.meaning import BITWISE, Interval
 from ...formula.nodes import Node
-from ...formula.operations import BITWISE, Interval
 from ...formula.printing import formula_text
 from ...proof.proof import prove_structure
 from .javascript import slot_index

@@ -15,8 +15,8 @@ from typing import Final, TypeVar, cast
 
 from ...errors import MaskValueError
 from ...formula.functions import function_of
+from ...formula.meaning import BITWISE
 from ...formula.nodes import Node, in_order
-from ...formula.operations import BITWISE
 from ...formula.parameters import Slot, common_order
 
 INDICES: Final = {"q_idx": "q", "kv_idx": "k", "batch": "B", "head": "H", "q0": "q0", "q1": "q1"}

@@ -11,7 +11,7 @@ import torch
 
 from maskalg import causal, dense, q_idx, sliding
 from maskalg.formula import nodes
-from maskalg.formula.conditions import All, NotNegative, equal, negated
+from maskalg.formula.laws import All, NotNegative, equal, negated
 from maskalg.formula.nodes import Node
 from maskalg.proof.check.certificate import _FORM_FIELDS, _SPAN_FIELDS
 from maskalg.proof.check.cubes import cases, cubes

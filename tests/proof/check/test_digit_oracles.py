@@ -12,7 +12,7 @@ import sympy as sp
 
 from maskalg import causal, neighborhood, q_idx, tiled_neighborhood
 from maskalg.formula import nodes
-from maskalg.formula.conditions import All, Condition, NotNegative
+from maskalg.formula.laws import All, Condition, NotNegative
 from maskalg.formula.nodes import Node
 from maskalg.formula.parameters import Slot
 from maskalg.proof.check.cubes import cubes

@@ -11,7 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from maskalg.formula.conditions import All, Any_, Condition, NotNegative, equal
+from maskalg.formula.laws import All, Any_, Condition, NotNegative, equal
 from maskalg.proof.check.refutation import DEEPEST, refutation, refuted
 from maskalg.proof.check.simplex import Simplex, TooLarge
 from maskalg.schedule.intervals.steps import step_tables

@@ -13,9 +13,8 @@ from typing import Final, cast
 
 from ....engine.widths import limits
 from ....formula.functions import function_of
-from ....formula.meaning import as_float32
+from ....formula.meaning import BITWISE, as_float32
 from ....formula.nodes import Node, in_order
-from ....formula.operations import BITWISE
 from ....formula.parameters import Slot
 from ....formula.separation import positions
 
