@@ -6,14 +6,16 @@ lines before the loops, those for each lane, and those for each pair.
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 from .. import terms
 from ..meaning import NotDefined, rounded
 from ..terms import Table, Term
+from .triton import compared, of_integers
 from .values import (
     BOOL,
     FLOAT32,
@@ -28,18 +30,18 @@ from .values import (
 )
 
 _TOKEN: Final = re.compile(
-    r"\s*(0x[0-9a-fA-F.]+p[+-]?\d+|\d+\.?\d*(?:e[+-]?\d+)?[fL]*|[A-Za-z_]\w*|==|!=|<=|>=|&&|\|\||"
-    r"[-+*/%&|^~!<>?:()\[\],;={}])"
+    r"\s*(//[^\n]*|\"[^\"]*\"|0x[0-9a-fA-F.]+p[+-]?\d+|\d+\.?\d*(?:e[+-]?\d+)?[fL]*|"
+    r"[A-Za-z_][\w.]*|==|!=|<=|>=|&&|\|\||[-+*/%&|^~!<>?:()\[\],;={}])"
 )
+_LEVELS: Final = (
+    ("||",), ("&&",), ("|",), ("^",), ("&",), ("==", "!="), ("<", "<=", ">", ">="), ("+", "-"),
+    ("*", "/", "%"),
+)  # fmt: skip
 _CASTS: Final = {"I": INT64, "float": FLOAT32, "int32_t": INT32, "bool": BOOL}
 _ENTRY_TYPES: Final = {
     "uint8_t": TYPES["uint8"], "int8_t": TYPES["int8"], "int16_t": TYPES["int16"],
     "int32_t": TYPES["int32"], "int64_t": INT64, "float": FLOAT32,
 }  # fmt: skip
-_LEVELS: Final = (
-    ("||",), ("&&",), ("|",), ("^",), ("&",), ("==", "!="), ("<", "<=", ">", ">="), ("+", "-"),
-    ("*", "/", "%"),
-)  # fmt: skip
 _NAMES: Final = {
     "exp_of": "exp", "exp2_of": "exp2", "expm1_of": "expm1", "log_of": "log", "log2_of": "log2",
     "log1p_of": "log1p", "sigmoid_of": "sigmoid", "tanh_of": "tanh",
@@ -47,6 +49,9 @@ _NAMES: Final = {
     "__builtin_ceilf": "ceil", "__builtin_powf": "power", "__builtin_sinf": "sin",
     "__builtin_cosf": "cos", "__builtin_tanf": "tan", "__builtin_erff": "erf",
 }  # fmt: skip
+
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -104,14 +109,20 @@ class CppHooks:
         return {place: value.term for place, value in scope["found"].items()}
 
 
+def end_of_block(text: str, begin: int) -> int:
+    """The place behind the brace that closes the block whose text begins at a place."""
+    depth, end = 1, begin
+    while depth:
+        depth += {"{": 1, "}": -1}.get(text[end], 0)
+        end += 1
+    return end
+
+
 def _functions(source: str) -> list[tuple[str, str]]:
     """The extern functions by name, with their bodies."""
     found = []
     for match in re.finditer(r'extern "C" void (\w+)\([^)]*\) \{', source):
-        depth, end = 1, match.end()
-        while depth:
-            depth += {"{": 1, "}": -1}.get(source[end], 0)
-            end += 1
+        end = end_of_block(source, match.end())
         found.append((match[1], source[match.end() : end - 1]))
     return found
 
@@ -140,10 +151,7 @@ class _Statements:
         head = re.match(r"for \(I (\w+) = 0; \1 < (lanes|others); \1\+\+\) \{", text)
         if head is None:
             raise NotDefined(f"the loop {text.splitlines()[0]!r}")
-        depth, end = 1, head.end()
-        while depth:
-            depth += {"{": 1, "}": -1}.get(text[end], 0)
-            end += 1
+        end = end_of_block(text, head.end())
         self._scope[head[1]] = Number(terms.number(0), INT64)
         self.run(text[head.end() : end - 1])
         return text[end:].strip()
@@ -204,29 +212,52 @@ class _Statements:
         return _Expression(text, self._hooks, self._scope).whole()
 
 
-class Expressions:
-    """An expression in the signs and precedences of C: a language says what names, calls and
-    operations mean."""
+class Expressions(Generic[T]):
+    """Reads a text, token by token: expressions become what the methods below it make of them."""
 
     def __init__(self, text: str) -> None:
         self._tokens: list[str] = []
-        at = 0
-        while at < len(text.rstrip()):
-            if text[at:].lstrip().startswith('"'):
-                at = text.index('"', text.index('"', at) + 1) + 1
-                self._tokens.append('""')
-                continue
+        at, end = 0, len(text.rstrip())
+        while at < end:
             match = _TOKEN.match(text, at)
             if match is None:
-                raise NotDefined(f"the text {text[at:]!r}")
+                raise NotDefined(f"the text {text[at : at + 40]!r}")
             self._tokens.append(match[1])
             at = match.end()
 
-    def whole(self) -> Number:
-        found = self._choice()
+    def whole(self) -> T:
+        """The expression that the text is."""
+        found = self._value()
         if self._tokens:
             raise NotDefined(f"the text {' '.join(self._tokens)!r}")
         return found
+
+    def _named(self, name: str) -> T:
+        raise NotImplementedError
+
+    def _literal(self, token: str) -> T:
+        raise NotImplementedError
+
+    def _truth(self, holds: bool) -> T:
+        raise NotImplementedError
+
+    def _negative(self, value: T) -> T:
+        raise NotImplementedError
+
+    def _no(self, value: T) -> T:
+        raise NotImplementedError
+
+    def _operated(self, sign: str, left: T, right: T) -> T:
+        raise NotImplementedError
+
+    def _chosen(self, condition: T, then: T, otherwise: T) -> T:
+        raise NotImplementedError
+
+    def _called(self, name: str, args: list[T]) -> T:
+        raise NotImplementedError
+
+    def _indexed(self, name: str) -> T:
+        raise NotDefined(f"an entry of {name}")
 
     def _next(self) -> str:
         return self._tokens[0] if self._tokens else ""
@@ -237,37 +268,16 @@ class Expressions:
             raise NotDefined(f"{token!r} where {wanted!r} belongs")
         return token
 
-    def _named(self, name: str) -> Number:
-        raise NotImplementedError
-
-    def _literal(self, token: str) -> Number:
-        raise NotImplementedError
-
-    def _negative(self, value: Number) -> Number:
-        raise NotImplementedError
-
-    def _operated(self, sign: str, left: Number, right: Number) -> Number:
-        raise NotImplementedError
-
-    def _called(self, name: str, args: list[Number]) -> Number:
-        raise NotImplementedError
-
-    def _indexed(self, name: str) -> Number:
-        raise NotDefined(f"an entry of {name}")
-
-    def _choice(self) -> Number:
+    def _value(self) -> T:
         chosen = self._level(0)
         if self._next() != "?":
             return chosen
         self._take()
-        then = self._choice()
+        then = self._value()
         self._take(":")
-        otherwise = self._choice()
-        to = promoted(then.type, otherwise.type)
-        x, y = converted(then, to), converted(otherwise, to)
-        return Number(terms.choice(chosen.as_condition, x.term, y.term), to)
+        return self._chosen(chosen, then, self._value())
 
-    def _level(self, level: int) -> Number:
+    def _level(self, level: int) -> T:
         if level == len(_LEVELS):
             return self._unary()
         found = self._level(level + 1)
@@ -275,52 +285,67 @@ class Expressions:
             found = self._operated(self._take(), found, self._level(level + 1))
         return found
 
-    def _unary(self) -> Number:
-        sign = self._next()
-        if sign == "-":
+    def _unary(self) -> T:
+        if self._next() == "-":
             self._take()
             return self._negative(self._unary())
-        if sign == "!":
+        if self._next() == "!":
             self._take()
-            return Number(terms.no(self._unary().as_condition), BOOL)
-        if sign == "(" and self._tokens[1] in _CASTS and self._tokens[2] == ")":
-            self._tokens = self._tokens[1:]
-            kind = self._take()
-            self._take(")")
-            return converted(self._unary(), _CASTS[kind])
+            return self._no(self._unary())
         return self._primary()
 
-    def _primary(self) -> Number:
+    def _primary(self) -> T:
+        if self._next() == "(":
+            return self._within("(", ")")
         token = self._take()
-        if token == "(":
-            found = self._choice()
-            self._take(")")
-            return found
+        if not token[:1].isalnum() and token[:1] != "_":
+            raise NotDefined(f"{token!r} where a value belongs")
         if token[0].isdigit():
             return self._literal(token)
         if token in ("true", "false"):
-            return Number(terms.truth(token == "true"), BOOL)
+            return self._truth(token == "true")
         if self._next() == "(":
             return self._call(token)
-        if self._next() == "[":
-            self._take()
-            return self._indexed(token)
-        return self._named(token)
+        return self._indexed(token) if self._next() == "[" else self._named(token)
 
-    def _call(self, name: str) -> Number:
+    def _within(self, opening: str, closing: str) -> T:
+        self._take(opening)
+        found = self._value()
+        self._take(closing)
+        return found
+
+    def _call(self, name: str) -> T:
+        return self._called(name, self._arguments())
+
+    def _arguments(self) -> list[T]:
         self._take("(")
-        args: list[Number] = []
+        found: list[T] = []
         if self._next() == '""':
             self._take()
         while self._next() != ")":
-            args.append(self._choice())
+            found.append(self._value())
             if self._next() == ",":
                 self._take()
         self._take(")")
-        return self._called(name, args)
+        return found
 
 
-class _Expression(Expressions):
+class Numbers(Expressions[Number]):
+    """Expressions as terms with their types."""
+
+    def _truth(self, holds: bool) -> Number:
+        return Number(terms.truth(holds), BOOL)
+
+    def _no(self, value: Number) -> Number:
+        return Number(terms.no(value.as_condition), BOOL)
+
+    def _chosen(self, condition: Number, then: Number, otherwise: Number) -> Number:
+        to = promoted(then.type, otherwise.type)
+        x, y = converted(then, to), converted(otherwise, to)
+        return Number(terms.choice(condition.as_condition, x.term, y.term), to)
+
+
+class _Expression(Numbers):
     """An expression of C++."""
 
     def __init__(self, text: str, hooks: CppHooks, scope: dict[str, Any]) -> None:
@@ -340,6 +365,12 @@ class _Expression(Expressions):
             return Number(negative or terms.apply("negative", value.term), FLOAT32)
         return integer(terms.negate(value.term), INT64)
 
+    def _unary(self) -> Number:
+        if self._next() == "(" and self._tokens[1] in _CASTS and self._tokens[2] == ")":
+            _, kind, _ = (self._take() for _ in range(3))
+            return converted(self._unary(), _CASTS[kind])
+        return super()._unary()
+
     def _operated(self, sign: str, left: Number, right: Number) -> Number:
         return operation(sign, left, right)
 
@@ -352,14 +383,11 @@ class _Expression(Expressions):
         return Number(terms.number(int(plain)), INT64)
 
     def _indexed(self, name: str) -> Number:
-        if name == "S":
-            place = int(self._take())
-            self._take("]")
-            return Number(self._hooks.passed[place].number, INT64)
         known = self._scope.get(name)
-        if isinstance(known, dict):
-            key = self._take()
-            self._take("]")
+        if name == "S" or isinstance(known, dict):
+            _, key, _ = self._take("["), self._take(), self._take("]")
+            if not isinstance(known, dict):
+                return Number(self._hooks.passed[int(key)].number, INT64)
             if key not in known:
                 raise NotDefined(f"{name}[{key}], which nothing was written to")
             found = known[key]
@@ -367,8 +395,7 @@ class _Expression(Expressions):
             return found
         if not isinstance(known, Pointer):
             raise NotDefined(f"the table {name}")
-        at = terms.unwrapped_ring(self._choice().term, 64)
-        self._take("]")
+        at = terms.unwrapped_ring(self._within("[", "]").term, 64)
         entry = terms.entry(known.table, at)
         if known.table.kind == "bool":
             return Number(entry, BOOL)
@@ -420,16 +447,14 @@ def _extreme(name: str, left: Number, right: Number) -> Number:
 
 
 _REAL: Final = {"+": "add", "-": "subtract", "*": "multiply", "/": "divide"}
-_INTEGER: Final[dict[str, Callable[[Term, Term], Term]]] = {
-    "+": terms.add, "-": terms.subtract, "*": terms.multiply,
+_INTEGER: Final[dict[str, ast.operator]] = {
+    "+": ast.Add(), "-": ast.Sub(), "*": ast.Mult(), "&": ast.BitAnd(), "|": ast.BitOr(),
+    "^": ast.BitXor(),
 }  # fmt: skip
-_COMPARED: Final[dict[str, tuple[str, bool, Callable[[Term, Term], Term]]]] = {
-    ">=": ("greater or equal", False, terms.greater_equal),
-    ">": ("greater", False, terms.greater),
-    "<=": ("greater or equal", True, lambda x, y: terms.greater_equal(y, x)),
-    "<": ("greater", True, lambda x, y: terms.greater(y, x)),
-    "==": ("equal", False, terms.equal),
-}
+_COMPARED: Final[dict[str, ast.cmpop]] = {
+    ">=": ast.GtE(), ">": ast.Gt(), "<=": ast.LtE(), "<": ast.Lt(), "==": ast.Eq(),
+    "!=": ast.NotEq(),
+}  # fmt: skip
 
 
 def operation(sign: str, left: Number, right: Number) -> Number:
@@ -439,28 +464,16 @@ def operation(sign: str, left: Number, right: Number) -> Number:
     if sign in ("&&", "||"):
         joined = terms.both if sign == "&&" else terms.either
         return Number(joined(left.as_condition, right.as_condition), BOOL)
-    if sign == "!=":
-        equal = operation("==", left, right)
-        return Number(terms.no(equal.term), BOOL)
+    to = FLOAT32 if "float" in (left.type.kind, right.type.kind) else INT64
     if sign in _COMPARED:
-        name, swapped, compare = _COMPARED[sign]
-        if "float" in (left.type.kind, right.type.kind):
-            x, y = converted(left, FLOAT32).term, converted(right, FLOAT32).term
-            ordered = (y, x) if swapped else (x, y)
-            return Number(terms.apply(name, *ordered, sort="bool"), BOOL)
-        x, y = converted(left, INT64).term, converted(right, INT64).term
-        return Number(compare(x, y), BOOL)
-    if "float" in (left.type.kind, right.type.kind):
-        x, y = converted(left, FLOAT32).term, converted(right, FLOAT32).term
-        if sign not in _REAL:
-            raise NotDefined(f"{sign} of real numbers")
-        return Number(terms.apply(_REAL[sign], x, y), FLOAT32)
-    if max(left.type.bits, right.type.bits) <= 32:
+        found = compared(_COMPARED[sign], converted(left, to), converted(right, to))
+        assert isinstance(found, Number)
+        return found
+    if to == INT64 and max(left.type.bits, right.type.bits) <= 32:
         raise NotDefined(f"{sign} of integers of 32 bits")
-    x, y = converted(left, INT64).term, converted(right, INT64).term
-    if sign in "+-*":
-        return integer(_INTEGER[sign](x, y), INT64)
-    if sign in "&|^":
-        op: Any = {"&": "bitand", "|": "bitor", "^": "bitxor"}[sign]
-        return Number(terms.bitwise(op, x, y), INT64)
-    raise NotDefined(f"{sign} of integers")
+    if sign not in (_REAL if to == FLOAT32 else _INTEGER):
+        raise NotDefined(f"{sign} of {left.type} and {right.type}")
+    x, y = converted(left, to), converted(right, to)
+    if to == FLOAT32:
+        return Number(terms.apply(_REAL[sign], x.term, y.term), FLOAT32)
+    return of_integers(_INTEGER[sign], x, y)

@@ -19,7 +19,7 @@ from ...formula.parameters import Slot
 from .. import terms
 from ..meaning import BATCH, HEAD, K, Meaning, NotDefined, Q, place, rounded
 from ..terms import Term
-from .cpp import Expressions, operation
+from .cpp import Numbers, operation
 from .library import where_known
 from .values import BOOL, FLOAT32, INT64, Number, Type, converted
 
@@ -47,7 +47,7 @@ def read_javascript(text: str, slots: dict[int, Slot], meaning: Meaning) -> Numb
     return _Expression(text, slots, meaning).whole()
 
 
-class _Expression(Expressions):
+class _Expression(Numbers):
     def __init__(self, text: str, slots: dict[int, Slot], meaning: Meaning) -> None:
         super().__init__(text)
         self._slots, self._meaning = slots, meaning
@@ -110,7 +110,7 @@ class _Expression(Expressions):
         args: list[Term] = []
         while self._next() == ",":
             self._take()
-            args.append(converted(self._choice(), INT64).term)
+            args.append(converted(self._value(), INT64).term)
         self._take(")")
         seen = {"read": 0, "read1": 1}.get(name, len(args))  # `read2` looks at all places
         if not seen == len(args) == slot.ndim:

@@ -14,16 +14,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from ..meaning import NotDefined
+from .cpp import Expressions, end_of_block
 
-_TOKEN: Final = re.compile(
-    r"\s*(//[^\n]*|\d+|[A-Za-z_][\w.]*|\+\+|--|\|=|\+=|-=|==|!=|<=|>=|&&|\|\||[-+*!<>=?:()\[\]{},;&])"
-)
 _TYPES: Final = {"I": "I", "bool": "boolean"}
-_LEVELS: Final = (("||",), ("&&",), ("==", "!="), ("<", "<=", ">", ">="), ("+", "-"), ("*",))
 _PYTHON: Final = {"||": "|", "&&": "&"}
-_CHANGES: Final = {"=": "=", "|=": "|=", "+=": "+=", "-=": "-="}
+_CHANGES: Final = ("|", "+", "-")
 _KEPT: Final = ("// invariant: ", "// until: ")
-_END: Final = ""
 
 
 def python_of(source: str, names: tuple[str, ...]) -> str:
@@ -54,45 +50,25 @@ def _head(source: str, name: str) -> _Head:
     parameters = [part[-1] for part in declared]
     if "Visit" in [part[0] for part in declared]:
         parameters, changed = [*parameters, "state"], [*changed, "state"]
-    depth, end = 1, found.end()
-    while depth:
-        depth += {"{": 1, "}": -1}.get(source[end], 0)
-        end += 1
+    end = end_of_block(source, found.end())
     return _Head(parameters, changed, source[found.end() : end - 1])
 
 
-class _Function:
+class _Function(Expressions[str]):
     """A function: its statements in order, as lines of Python."""
 
     def __init__(self, name: str, heads: dict[str, _Head]) -> None:
         self._name, self._heads, self._own = name, heads, heads[name]
-        body = self._own.body
-        self._tokens: list[str] = []
-        at = 0
-        while body[at:].strip():
-            match = _TOKEN.match(body, at)
-            if match is None:
-                raise NotDefined(f"the text {body[at : at + 40]!r}")
-            if not match[1].startswith("//") or match[1].startswith(_KEPT):
-                self._tokens.append(match[1])
-            at = match.end()
+        super().__init__(self._own.body)
+        kept = [t for t in self._tokens if not t.startswith("//") or t.startswith(_KEPT)]
+        self._tokens = kept
 
     def lines(self) -> list[str]:
         head = f"def {self._name}({', '.join(self._own.parameters)}):"
-        body = self._block(_END)
+        body = self._block("")
         if not body[-1].startswith("return"):
             body.append(f"return {', '.join(self._own.changed)}")
         return [head, *_deeper(body)]
-
-    def _next(self) -> str:
-        return self._tokens[0] if self._tokens else _END
-
-    def _take(self, wanted: str | None = None) -> str:
-        token = self._next()
-        if wanted is not None and token != wanted:
-            raise NotDefined(f"{token!r} where {wanted!r} belongs")
-        self._tokens = self._tokens[1:]
-        return token
 
     # --- statements ------------------------------------------------------------------------------
 
@@ -102,7 +78,7 @@ class _Function:
             if self._next() == "if" and self._continues():
                 # What follows is the other branch.
                 self._take("if")
-                condition = self._in_brackets()
+                condition = self._within("(", ")")
                 self._take("continue")
                 self._take(";")
                 return [*found, f"if no({condition}):", *_deeper(self._block(closing))]
@@ -126,7 +102,7 @@ class _Function:
             return self._loop(comments)
         if self._next() == "if":
             self._take()
-            found = [f"if {self._in_brackets()}:", *_deeper(self._statement())]
+            found = [f"if {self._within('(', ')')}:", *_deeper(self._statement())]
             if self._next() == "else":
                 self._take()
                 found += ["else:", *_deeper(self._statement())]
@@ -163,12 +139,15 @@ class _Function:
             if name not in self._heads:  # a function that is passed
                 return f"state = {name}(state, {', '.join(args)})"
             return f"{', '.join(self._changed_by(name, args))} = {name}({', '.join(args)})"
-        target = f"{name}[{self._index()}]" if self._next() == "[" else name
+        target = self._indexed(name) if self._next() == "[" else name
         sign = self._take()
-        if sign in ("++", "--"):
-            return f"{target} {sign[0]}= 1"
-        if sign not in _CHANGES:
-            raise NotDefined(f"the statement {target} {sign}")
+        if sign in "+-" and self._next() == sign:
+            self._take()
+            return f"{target} {sign}= 1"
+        if sign != "=":
+            if sign not in _CHANGES:
+                raise NotDefined(f"the statement {target} {sign}")
+            sign += self._take("=")
         called = self._heads.get(self._next())
         if called is not None and called.changed:
             function, args = self._take(), self._arguments()
@@ -184,61 +163,36 @@ class _Function:
 
     # --- values ----------------------------------------------------------------------------------
 
-    def _in_brackets(self) -> str:
-        self._take("(")
-        found = self._value()
-        self._take(")")
-        return found
+    def _named(self, name: str) -> str:
+        return name
 
-    def _index(self) -> str:
-        self._take("[")
-        found = self._value()
-        self._take("]")
-        return found
+    def _literal(self, token: str) -> str:
+        if not token.isdigit():
+            raise NotDefined(f"the number {token}")
+        return token
 
-    def _arguments(self) -> list[str]:
-        self._take("(")
-        found: list[str] = []
-        while self._next() != ")":
-            found.append(self._value())
-            if self._next() == ",":
-                self._take()
-        self._take(")")
-        return found
+    def _truth(self, holds: bool) -> str:
+        return str(holds)
 
-    def _value(self) -> str:
-        chosen = self._level(0)
-        if self._next() != "?":
-            return chosen
-        self._take()
-        then = self._value()
-        self._take(":")
-        return f"where({chosen}, {then}, {self._value()})"
+    def _negative(self, value: str) -> str:
+        return f"(-{value})"
 
-    def _level(self, level: int) -> str:
-        if level == len(_LEVELS):
-            return self._unary()
-        found = self._level(level + 1)
-        while self._next() in _LEVELS[level]:
-            sign = self._take()
-            found = f"({found} {_PYTHON.get(sign, sign)} {self._level(level + 1)})"
-        return found
+    def _no(self, value: str) -> str:
+        return f"no({value})"
 
-    def _unary(self) -> str:
-        if self._next() == "!":
-            self._take()
-            return f"no({self._unary()})"
-        if self._next() == "-":
-            self._take()
-            return f"(-{self._unary()})"
-        if self._next() == "(":
-            return self._in_brackets()
-        name = self._take()
-        if name in ("true", "false"):
-            return name.capitalize()
-        if self._next() == "(":
-            return f"{name}({', '.join(self._arguments())})"
-        return f"{name}[{self._index()}]" if self._next() == "[" else name
+    def _operated(self, sign: str, left: str, right: str) -> str:
+        if sign in ("/", "%", "|", "^", "&"):
+            raise NotDefined(f"{left} {sign} {right}")
+        return f"({left} {_PYTHON.get(sign, sign)} {right})"
+
+    def _chosen(self, condition: str, then: str, otherwise: str) -> str:
+        return f"where({condition}, {then}, {otherwise})"
+
+    def _called(self, name: str, args: list[str]) -> str:
+        return f"{name}({', '.join(args)})"
+
+    def _indexed(self, name: str) -> str:
+        return f"{name}[{self._within('[', ']')}]"
 
 
 def _deeper(lines: list[str]) -> list[str]:
