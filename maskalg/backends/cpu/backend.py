@@ -16,8 +16,6 @@ from ..call import Call, Result
 from ..dropped import without_dropped
 from ..results import with_sink
 from ..traits import Explained
-from .backward import backward
-from .forward import forward
 from .native import launch
 
 # The first call of a function in MKL, made by several threads at once, can return values of low
@@ -62,6 +60,8 @@ def differentiate(
     given = [part for part in (*saved, *change) if part is not None]
     if kernel is not None and all(map(launch.in_memory, given)):
         return launch.backward(call, kernel, saved, change)
+    from .backward import backward
+
     found = backward(without_dropped(call), saved, change, tables)
     inputs = zip(
         (found.query, found.key, found.value), (call.query, call.key, call.value), strict=True
@@ -73,7 +73,9 @@ def differentiate(
 def _forward(call: Call, lse_wanted: bool) -> tuple[torch.Tensor, torch.Tensor]:
     """Output without a sink, and lse, unwritten where it is not wanted."""
     kernel = launch.kernel_for(call)
-    if kernel is None:
+    if kernel is None:  # only then what computes with torch's operations is imported
+        from .forward import forward
+
         return forward(without_dropped(call), lse_wanted)
     return launch.forward(call, kernel, lse_wanted)
 
