@@ -26,7 +26,8 @@ class Attention(torch.nn.Module):
     Args:
         score: a mask, a bias, or `mask + bias`; None keeps everything.
         scale: factor of q . k, by default `1 / sqrt(head_dim)`.
-        weight: as in `maskalg.attention`; its tensors become part of the module likewise.
+        weight: as in `maskalg.attention`, by default the softmax; its tensors become part of the
+            module likewise.
         nan_safe: as in `maskalg.attention`.
         backend: likewise.
 
@@ -46,7 +47,7 @@ class Attention(torch.nn.Module):
         score: Expression | None = None,
         *more: NoReturn,
         scale: float | None = None,
-        weight: Weight = softmax,
+        weight: Weight | None = None,
         nan_safe: bool = False,
         backend: str | None = None,
         **named: NoReturn,
@@ -58,6 +59,7 @@ class Attention(torch.nn.Module):
         expression = everything if score is None else score
         if not isinstance(expression, Expression):
             raise errors.not_a_score(expression)
+        weight = softmax if weight is None else weight  # a default that torch.compile can follow
         if not isinstance(weight, Weight):
             raise errors.unsupported_weight(weight)
         self._scale = scale

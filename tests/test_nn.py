@@ -189,3 +189,14 @@ def test_names_the_module_has_for_itself(name):
         learned.mul_(2)
     assert layer.score.parameters[name] is learned
     assert torch.equal(copy.deepcopy(layer)(*inputs()), ma.attention(*inputs(), score))
+
+
+def test_built_inside_a_compiled_function():
+    @torch.compile(fullgraph=True, backend="aot_eager")
+    def attend(q, k, v, slopes):
+        return ma.nn.Attention(causal + alibi(slopes))(q, k, v)
+
+    torch._dynamo.reset()
+    slopes = torch.rand(4)
+    wanted = ma.attention(*inputs(), causal + alibi(slopes))
+    assert torch.equal(attend(*inputs(), slopes), wanted)

@@ -7,7 +7,6 @@ that of a method that is called with arguments that it does not have.
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from functools import wraps
@@ -66,8 +65,7 @@ def own_name(what: object) -> str:
     home = str(getattr(what if function else type(what), "__module__", ""))
     if not home.startswith("maskalg."):
         return ""
-    words = re.findall("[A-Z][a-z]*", type(what).__name__)
-    return getattr(what, "__name__", "") if function else "_".join(words).lower()
+    return getattr(what, "__name__", "") if function else type(what).__name__.lower()
 
 
 def _required(what: object) -> str:

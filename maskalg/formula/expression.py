@@ -160,6 +160,12 @@ class Expression(Shown):
                 "those of the matrix, `.shift(q=…, kv=…)` moves it to the rows of a slice."
             )
 
+        def __len__(self) -> NoReturn:
+            raise errors.MaskTypeError(
+                f"`len({self!r})`: an expression is a formula for every length. A call such as "
+                "`.to_dense(q_len, kv_len)` or `attention(q, k, v, mask)` says the length."
+            )
+
         # Every name would be an attribute.
         def __getattr__(self, name: str) -> NoReturn:
             raise no_attribute(type(self).__name__, name)

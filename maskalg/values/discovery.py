@@ -5,8 +5,11 @@ from __future__ import annotations
 import pkgutil
 import sys
 from importlib import import_module
+from inspect import isfunction
 from types import ModuleType
 from typing import Any
+
+from ..errors import told
 
 
 def entries(package: str) -> list[ModuleType]:
@@ -17,8 +20,15 @@ def entries(package: str) -> list[ModuleType]:
 
 
 def public(package: str) -> dict[str, object]:
-    """The public names of a package's entries."""
-    return {name: getattr(entry, name) for entry in entries(package) for name in entry.__all__}
+    """The public names of a package's entries; functions say what they take."""
+    found: dict[str, object] = {}
+    for entry in entries(package):
+        for name in entry.__all__:
+            value = getattr(entry, name)
+            if isfunction(value):
+                setattr(entry, name, value := told(value))
+            found[name] = value
+    return found
 
 
 def rows(package: str) -> dict[str, Any]:

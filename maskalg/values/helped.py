@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from inspect import isfunction
 from typing import TypeVar
+
+from ..errors import told
 
 _T = TypeVar("_T")
 
@@ -26,7 +29,11 @@ class Ways:
 
     def __init_subclass__(cls, *, name: str) -> None:
         cls.__name__ = cls.__qualname__ = name
-        cls.__call__.__qualname__ = name
+        for way, function in list(vars(cls).items()):
+            if isfunction(function) and (way == "__call__" or not way.startswith("_")):
+                called = name if way == "__call__" else f"{name}.{way}"
+                function.__qualname__ = f"maskalg.{called}"
+                setattr(cls, way, told(function))
 
     def __repr__(self) -> str:
         return f"maskalg.{type(self).__name__}"

@@ -57,6 +57,11 @@ class Index(IndexFormula):
                 "query."
             )
 
+        def __len__(self) -> NoReturn:
+            raise errors.MaskTypeError(
+                f"`len({self!r})`: an index expression is a number and has no length."
+            )
+
     __hash__ = object.__hash__
 
     def __add__(self, other: Index | float) -> Index:

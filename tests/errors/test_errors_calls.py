@@ -294,6 +294,16 @@ def test_arguments_that_a_method_does_not_have() -> None:
     raises(ValueError, lambda: causal.show(16, head=1), "is the same for every head")
     raises(TypeError, lambda: causal(), "`causal(…)`: an expression is a value")
     raises(TypeError, lambda: causal[0], "`causal[…]`: an expression has no entries", ".to_dense(")
+    raises(TypeError, lambda: len(causal), "`len(causal)`: an expression is a formula", ".to_dense")
+    raises(TypeError, lambda: len(ma.q_idx), "`len(q_idx)`: an index expression is a number")
+    for call, says in (
+        (lambda: ma.sliding(2, 3), "sliding() takes 1 positional argument but 2 were given. It"),
+        (lambda: ma.sliding(windw=3), "'windw'. It takes window. Did you mean window?"),
+        (lambda: ma.alibi(), "alibi() missing 1 required positional argument: 'slopes'. It takes"),
+        (lambda: ma.document(), "document() missing 1 required positional argument: 'ids'. It"),
+        (lambda: ma.document.from_lengths(), "document.from_lengths() missing 1 required"),
+    ):
+        raises(TypeError, call, says)
     raises(
         TypeError, lambda: ma.q_idx[0], "an index expression is a number", "`table(tensor)[q_idx]`"
     )

@@ -128,6 +128,19 @@ def test_sandwich_keeps_its_curve_in_float32_beside_factors_in_16_bits(dtype: to
     assert found.tolist() == pytest.approx(wanted, rel=1e-6)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("backend", ["cpu", "reference"])
+def test_sandwich_is_as_exact_as_a_call_in_float64(dtype: torch.dtype, backend: str) -> None:
+    factors = torch.tensor([0.3, 0.7], dtype=dtype)
+    generator = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(1, 2, 32, 8, dtype=torch.float64, generator=generator) for _ in range(3))
+    distance = torch.arange(32.0, dtype=torch.float64)[:, None] - torch.arange(32.0)
+    curve = sum(torch.cos(distance / 10000 ** (2 * i / 16)) for i in range(1, 9))
+    scores = q @ k.mT / 8**0.5 + factors.double()[:, None, None] * curve
+    out = attention(q, k, v, ma.sandwich(factors, 32, dim=16), backend=backend)
+    torch.testing.assert_close(out, scores.softmax(-1) @ v, rtol=0, atol=1e-13)
+
+
 def test_positions_without_an_entry_are_refused() -> None:
     with pytest.raises(ma.MaskValueError, match=r"has 3 entries along dimension 0"):
         added(ma.key_bias(torch.zeros(3)), 2, 4)

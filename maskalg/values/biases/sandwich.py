@@ -48,7 +48,7 @@ def sandwich(factors: Entries, length: int, *, dim: int = 128) -> Bias:
     rates = 10000.0 ** (-2 * steps / dim)
     waves = sum((distances * rate).cos() for rate in rates)
     assert isinstance(waves, torch.Tensor)
-    curve = Table("curve", waves.to(torch.promote_types(factors.dtype, torch.float32)))
+    curve = Table("curve", waves)  # in float64, for calls in float64
     middle = nodes.floordiv(nodes.extent(curve, 0), nodes.const(2))
     place = nodes.add(nodes.subtract(Q, K), middle)
     added = nodes.mul(nodes.read(table, HEAD), nodes.read(curve, place))
