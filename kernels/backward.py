@@ -147,6 +147,21 @@ class Keys(NamedTuple):
     q_len: tl.tensor
     unit: tl.tensor
     ALIGNED: tl.constexpr
+    ONE_LOOP: tl.constexpr
+
+
+@triton.jit
+def _products(held, moving, tile, PAD: tl.constexpr, ONE_LOOP: tl.constexpr):
+    """held . moving of each pair of rows, of PAD dimensions.
+
+    Of wide float32 rows in ONE_LOOP by the transposed product: `held` is transposed once, before
+    the loop. Triton transposes `moving` in registers, all of it at once, which with some masks
+    spills 400 bytes a thread; as it is, it is read from shared memory as it is multiplied.
+    """
+    if tile.PRECISION == "tf32x3" and PAD > 128 and ONE_LOOP:
+        return tl.dot(moving, held.T, input_precision=tile.PRECISION).T
+    else:
+        return tl.dot(held, moving.T, input_precision=tile.PRECISION)
 
 
 @triton.jit
@@ -165,11 +180,11 @@ def _visit_queries(state, of, place, first, end, hooks, tile, PARTIAL, RAGGED: t
         else:
             statistic, delta = tl.load(of.statistic_ptr + m), tl.load(of.delta_ptr + m)
         at = at_queries(place, m)
-        product = tl.dot(of.key, query.T, input_precision=tile.PRECISION)
+        product = _products(of.key, query, tile, tile.HEAD_PAD, of.ONE_LOOP)
         statistic, delta = statistic[None, :], delta[None, :]
         p, slope = weights_of_gradient(product, statistic, at, of.unit, hooks, PARTIAL)
         dv = tl.dot(p.to(gradient.dtype), gradient, dv, input_precision=tile.PRECISION)
-        dp = tl.dot(of.value, gradient.T, input_precision=tile.PRECISION)
+        dp = _products(of.value, gradient, tile, tile.VALUE_PAD, of.ONE_LOOP)
         ds = score_gradient(product, p, slope, dp, delta, statistic, at, hooks, PARTIAL)
         dk = tl.dot(ds.to(query.dtype), query, dk, input_precision=tile.PRECISION)
     return dk, dv
@@ -404,7 +419,18 @@ def backward_keys(
         state = over_runs(
             _visit_queries,
             state,
-            Keys(key, value, queries, gradients, statistics, deltas, q_end - origin, unit, ALIGNED),
+            Keys(
+                key,
+                value,
+                queries,
+                gradients,
+                statistics,
+                deltas,
+                q_end - origin,
+                unit,
+                ALIGNED,
+                ONE_LOOP,
+            ),
             Place(batch, head, zero + origin, kv_idx, kv_end, S, held),
             Span(k0 + zero, k1 + zero, batch, head, q_end, S + (zero + origin,), T),
             Hooks(HOLD, MASKED, BIASED, SLOPE, NEXT_RUN, WEIGHTED),

@@ -23,7 +23,7 @@ _BACKWARD_KEYS: Final[Plain] = {
     (256, 2): (Tile(32, 64, 8, 1), Tile(32, 32, 8, 1)),
     (64, 4): (Tile(32, 32, 4, 2), Tile(16, 32, 4, 1)),
     (128, 4): (Tile(32, 32, 8, 1), Tile(16, 32, 4, 1)),
-    (256, 4): (Tile(16, 16, 8, 1), Tile(16, 16, 4, 1)),
+    (256, 4): (Tile(16, 16, 8, 1), Tile(16, 16, 8, 1, one_loop=True), Tile(16, 16, 4, 1)),
 }
 # Few tiles a row, most of them masked: fewer queries at a time waste fewer elements, and leave
 # registers for what the mask reads.

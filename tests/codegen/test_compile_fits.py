@@ -70,6 +70,14 @@ def test_a_tile_that_spills_gives_way():
     assert report.tier.startswith("plain Triton, 32 x 32") and report.stack <= MOST_SPILLED
 
 
+@pytest.mark.parametrize("target, dim", [("sm_80", 256), ("sm_86", 256), ("sm_90", 192)])
+def test_the_tile_of_wide_float32_gradients_that_spills_gives_way(target, dim):
+    """With two loops it spills 384 bytes and more, as does one of four warps."""
+    report = kernels_offline(named("documents or a window"), target, dim, DTYPES["fp32"])["keys"]()
+    print(f"{report.tier}: {report.stack} bytes spilled, {report.shared} bytes shared")
+    assert report.shared <= report.shared_limit and report.stack <= MOST_SPILLED
+
+
 def test_a_tile_of_hopper_that_spills_gives_way():
     """The heaviest mask of the catalogue: with tiles of 64 queries it spills 384 bytes or more."""
     mask = CATALOGUE["Transfusion in documents"].mask
