@@ -218,14 +218,23 @@ def store_block(desc, at, memory, stage):
 
 
 @gluon.jit
+def barriers(STAGES: gl.constexpr, COUNT: gl.constexpr):
+    """A barrier for each stage, which so many arrivals complete.
+
+    Only those that the warps use: Triton gives the memory of others to reductions without
+    invalidating them (`mbarrier.inval`), and then a reduction now and then reads something else
+    than was written. With Triton 3.9 on an H100 one call in ten hung so.
+    """
+    found = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    for stage in gl.static_range(STAGES):
+        mbarrier.init(found.index(stage), count=COUNT)
+    return found
+
+
+@gluon.jit
 def barriers_of(STAGES: gl.constexpr, CONSUMERS: gl.constexpr, PRODUCERS: gl.constexpr = 1):
     """The barriers of a ring: of stages all producers have filled, and all consumers have left."""
-    ready = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
-    free = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
-    for stage in gl.static_range(STAGES):
-        mbarrier.init(ready.index(stage), count=PRODUCERS)
-        mbarrier.init(free.index(stage), count=CONSUMERS)
-    return ready, free
+    return barriers(STAGES, PRODUCERS), barriers(STAGES, CONSUMERS)
 
 
 @gluon.jit

@@ -12,7 +12,6 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import (
     fence_async_shared,
-    mbarrier,
     tma,
     warpgroup_mma_wait,
 )
@@ -25,6 +24,7 @@ from .hopper_common import (
     Call,
     Options,
     Ring,
+    barriers,
     barriers_of,
     block_at,
     matrix_of,
@@ -348,9 +348,7 @@ def hopper_forward(
     query_ready, query_free = barriers_of(1, CONSUMERS)
     key_ready, key_free = barriers_of(STAGES, CONSUMERS)
     value_ready, value_free = barriers_of(STAGES, CONSUMERS)
-    turns = gl.allocate_shared_memory(gl.int64, [CONSUMERS, 1], mbarrier.MBarrierLayout())
-    for c in gl.static_range(CONSUMERS):
-        mbarrier.init(turns.index(c), count=1)
+    turns = barriers(CONSUMERS, 1) if TURNS else None
     drawn = memory_of_rows(counter_ptr) if PERSISTENT else None
     fence_async_shared()
     specialise(

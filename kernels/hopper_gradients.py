@@ -33,6 +33,7 @@ from .hopper_common import (
     Call,
     Options,
     Ring,
+    barriers,
     barriers_of,
     block_at,
     columns_from,
@@ -359,7 +360,7 @@ def hopper_gradients(
     )
     held_ready, held_free = barriers_of(1, CONSUMERS)
     query_ready, query_free = barriers_of(STAGES, CONSUMERS)
-    gradient_ready, _gradient_free = barriers_of(STAGES, CONSUMERS)
+    gradient_ready = barriers(STAGES, 1)
     change_ready, change_free = barriers_of(2, CONSUMERS, CONSUMERS)
     part_ready, part_free = barriers_of(CONSUMERS, 1)
     fence_async_shared()

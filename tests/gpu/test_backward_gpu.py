@@ -79,6 +79,12 @@ def test_head_dimensions(dim, dtype):
     check(causal & sliding(100), dtype, dim)
 
 
+@pytest.mark.parametrize("dim", [192, 256])
+def test_a_mask_whose_first_tile_of_float32_spills(dim):
+    ids = (torch.arange(LENGTH, device="cuda") // 70).int()
+    check(ma.document(ids) | sliding(100), torch.float32, dim)
+
+
 def test_value_dimension_of_its_own():
     check(causal, torch.bfloat16, 192, value_dim=128)
 

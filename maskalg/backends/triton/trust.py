@@ -54,18 +54,6 @@ def is_tested() -> bool:
 
 
 @lru_cache(maxsize=1)
-def hangs_on_pages() -> bool:
-    """Whether the Hopper kernel of one consumer must not serve keys in pages.
-
-    With Triton 3.9 it hangs on an H100, or a tile comes out NaN, in one call of about ten; with 3.6
-    never in a thousand, nor with 3.9 where there are two consumers. The cause is not known: one of
-    the four warps waits at another barrier of `clear_dropped` than the rest. Triton 3.8, whose
-    machine code is alike, was not tried.
-    """
-    return version().startswith(("3.8.", "3.9."))
-
-
-@lru_cache(maxsize=1)
 def verdict() -> Verdict:
     """The verdict for this process; a comparison is made where there is none yet."""
     found = known()

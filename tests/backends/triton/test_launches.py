@@ -18,7 +18,6 @@ import maskalg as ma
 from maskalg import causal, document, sliding
 from maskalg.engine.normal_form import bound
 from tests.cases.kept_bits import Anew
-from tests.cases.paged import paged
 from tests.cases.stub_gpu import stub_gpu
 
 triton = pytest.importorskip("triton", reason="launches of Triton's kernels")
@@ -238,21 +237,6 @@ def test_chunks_in_pages(packed, page, monkeypatch, tmp_path):
     kernels = {"hopper_forward"} | ({"listed", "ragged", "ragged_joined"} if packed else set())
     with stub_gpu(monkeypatch, tmp_path) as launches:
         check_launches(launches_of(call, launches, monkeypatch), kernels)
-
-
-@pytest.mark.parametrize("release, kernel", [("3.7.1", "hopper_forward"), ("3.9.0", "forward")])
-def test_chunks_in_pages_by_one_consumer(release, kernel, monkeypatch, tmp_path):
-    """The tile of windows under a bias: its Hopper kernel is not for every release of Triton."""
-    from maskalg.backends.triton import trust
-
-    monkeypatch.setattr(trust, "version", lambda: release)
-    trust.hangs_on_pages.cache_clear()
-    case = paged("softcap", [1400, 700], [400, 260], 64, heads=(32, 8), dims=(128, 128),
-                 dtype=torch.bfloat16, packed=True)  # fmt: skip
-    with stub_gpu(monkeypatch, tmp_path) as launches:
-        case.attend("triton")
-    trust.hangs_on_pages.cache_clear()
-    assert launches[-1].name == kernel
 
 
 @pytest.mark.parametrize("packed", [False, True])

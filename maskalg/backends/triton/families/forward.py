@@ -23,7 +23,7 @@ from ..launching.fitting import that_fits, tried_for
 from ..launching.launch import Launch
 from ..launching.spec import KEYS_AND_VALUES, KernelSpec, Sizes
 from ..plan import Plan
-from ..trust import hangs_on_pages, has_gluon
+from ..trust import has_gluon
 from .decode import Shared, launch_decode, shared
 from .ragged import Ragged, launch_ragged, ragged_of
 
@@ -97,7 +97,6 @@ def serving(tile: HopperTile | None, call: Call) -> HopperTile | None:
         call.key.dtype != call.query.dtype
         or call.query.dtype == FLOAT8
         or gcd(call.page_size, tile.block_kv) < _LEAST_PIECE
-        or (tile.consumers == 1 and hangs_on_pages())
     ):
         return None
     served = (
