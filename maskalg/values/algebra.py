@@ -4,8 +4,8 @@
 nest with `@`. Python binds `+` tighter than `&`, so `a & b + bias` is `a & (b + bias)`; `Mask &
 Score` is defined so that both spellings mean the same.
 
-An operand that only an error message is for is typed `NoReturn`, as no value is: a type checker
-refuses it, and at run time the message comes.
+Operands that are always an error are typed `NoReturn`: a type checker refuses them, and at run time
+the error says what to write.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ __all__ = ["Bias", "Mask", "Score"]
 class Mask(WithMask):
     """Which (query, key) pairs are kept, as a formula over `batch, head, q_idx, kv_idx`.
 
-    `operands` are the masks that `&`, `|`, `^` or `~` made it of; a mask that was bound, shifted,
+    `operands` are the masks joined by its `&`, `|`, `^` or `~`; a mask that was bound, shifted,
     moved or pickled has none.
     """
 
@@ -158,11 +158,11 @@ class Mask(WithMask):
         batch: int | None = None,
         heads: int | None = None,
     ) -> Segments:
-        """The visits of each tile of queries, as a few ranges of tiles: the public row schedule.
+        """The tiles of keys that each tile of queries visits, as ranges: the public row schedule.
 
-        Takes what `blocks` takes, and costs time and memory by the row, not by the block. Nothing
-        is evaluated: where the proof does not decide a tile, it is PARTIAL here, and `blocks` may
-        call it EMPTY or FULL.
+        Takes the arguments of `blocks`. Time and memory grow with the rows, not with the blocks.
+        No element is evaluated: a tile that the proof leaves open is PARTIAL here, and `blocks`
+        may call it EMPTY or FULL.
 
         Returns:
             `Segments` with int32 arrays `row_start`, `first`, `end`, `label`: compressed rows,
@@ -182,7 +182,7 @@ class Mask(WithMask):
         heads: int | None = None,
         for_all: bool = False,
     ) -> bool | None:
-        """Whether no pair is kept: True, False, or None where neither was found.
+        """Whether no pair is kept: True, False, or None if neither was proved.
 
         Without lengths the question ranges over every position from 0 on that bound tensors hold;
         `ma.implies` describes the arguments, `for_all` among them.
@@ -203,8 +203,8 @@ class Mask(WithMask):
     ) -> Place | None:
         """A pair `(batch, head, q_idx, kv_idx)` that either this mask or `other` keeps, not both.
 
-        None where none was found: `ma.equivalent` says whether there is none. Without lengths,
-        small positions and those near the numbers of the formulas are looked at.
+        None if no such pair was found; `ma.equivalent` proves that there is none. Without lengths,
+        small positions and positions near the numbers of the formulas are tried.
         """
         from ..questions.decide import witness
 
@@ -222,10 +222,10 @@ class Mask(WithMask):
     ) -> Cost:
         """Kept elements, blocks by label and operations of attention under the mask.
 
-        Takes what `blocks` takes, and counts all batch entries and heads. Kept elements are summed
-        over intervals, boxes or the clauses of the mask, and evaluated piece by piece only where
-        none of these tell. More than 1,048,576 blocks are labelled only if intervals decide them;
-        otherwise they are counted as `segments` labels them, and `Cost.labelled` says so.
+        Takes the arguments of `blocks`, and counts all batch entries and heads. Kept elements are
+        counted from intervals, boxes or clauses of the mask, and evaluated piece by piece only if
+        none of these decides. More than 1,048,576 blocks are labelled only if intervals decide
+        them; otherwise they are counted as `segments` labels them, and `Cost.labelled` says so.
 
         Raises:
             MaskValueError: more elements to evaluate than a minute or two allows.
@@ -238,8 +238,8 @@ class Mask(WithMask):
         """The smallest band around the diagonal that holds every kept pair, at all positions.
 
         Returns:
-            `Bandwidth(left, right)` with `-left <= kv_idx - q_idx <= right` for each kept pair,
-            None for a side without a limit that was proved. An empty mask has the band (0, 0).
+            `Bandwidth(left, right)` with `-left <= kv_idx - q_idx <= right` for each kept pair;
+            None for a side for which no limit was proved. An empty mask has the band (0, 0).
         """
         from ..questions.rows import bandwidth
 
@@ -256,18 +256,18 @@ class Mask(WithMask):
     ) -> bool | None:
         """Whether each query keeps at least one key, in every batch entry and head.
 
-        A query without a key has output 0. None where the closed forms leave more elements open
-        than are worth evaluating (2**28). Takes what `blocks` takes.
+        A query without a key has output 0. None if the closed forms leave too many elements open to
+        evaluate them (2**28). Takes the arguments of `blocks`.
         """
         from ..questions.rows import rows_have_a_key
 
         return rows_have_a_key(self, Lengths(q_len, kv_len, batch, heads))
 
     def simplify(self) -> Mask:
-        """An equivalent mask without the parts that others make superfluous; printing shows it.
+        """An equivalent mask without superfluous parts.
 
         Equivalent for the values bound now, at every position that bound tensors hold. The mask
-        itself is returned where nothing could be left out.
+        itself is returned if no part could be left out.
 
             >>> (causal & (sliding(4) | ~causal) & sliding(9)).simplify()
             causal & sliding(4)
@@ -312,12 +312,12 @@ class Mask(WithMask):
                 few intervals of keys for each query, read from tensors: for kernels that take
                 nothing else, such as torch's FLASH backend, which rejects `doc[q] == doc[k]`.
             most: the most intervals of a query; torch's FLASH backend takes 8.
-            batch: as `blocks` takes it, for intervals only.
-            heads: likewise.
+            batch: batch size, as in `blocks`; for intervals only.
+            heads: number of heads, as in `blocks`; for intervals only.
 
         Raises:
-            MaskValueError: more intervals than `most`, or elements too many to look at where the
-                proof does not give the intervals.
+            MaskValueError: more intervals than `most`, or, if the proof gives no intervals, too
+                many elements to evaluate.
 
         Examples:
             >>> mask_mod = (causal & document([0, 0, 1, 1])).to_mask_mod(4, form="intervals")
@@ -327,7 +327,7 @@ class Mask(WithMask):
 
             if q_len is None:
                 raise errors.MaskValueError(
-                    'to_mask_mod(form="intervals"): intervals of keys are those of a length. Write '
+                    'to_mask_mod(form="intervals"): intervals of keys depend on the lengths. Write '
                     'mask.to_mask_mod(q_len, form="intervals"), or to_mask_mod(q_len, kv_len, …).'
                 )
             lengths = Lengths(q_len, kv_len, batch, heads)
@@ -358,7 +358,7 @@ class Mask(WithMask):
             heads: query heads, where the mask computes with `head` and no tensor tells.
 
         Raises:
-            MaskValueError: elements too many to look at, where the proof gives no intervals.
+            MaskValueError: too many elements to evaluate, if the proof gives no intervals.
 
         Examples:
             >>> (causal & document([0, 0, 1, 1])).to_cudnn(4).mask_func.tolist()
@@ -389,18 +389,19 @@ class Mask(WithMask):
         Args:
             q_len: number of queries.
             kv_len: number of keys; None means `q_len`.
-            form: "blocks" are those that are not empty, with the elements of each, for
-                `BlockSparseAttentionWrapper.plan(**found._asdict(), …)`. "variable" are blocks of
-                any size that are kept whole or not at all, for
-                `VariableBlockSparseAttentionWrapper.plan`. "bits" are all elements as packed bits,
-                for `packed_custom_mask` of its prefill functions.
+            form: "blocks" lists the blocks that are not empty, with the elements of each, for
+                `BlockSparseAttentionWrapper.plan(**found._asdict(), …)`. "variable" lists blocks
+                of any size that are kept whole or not at all, for
+                `VariableBlockSparseAttentionWrapper.plan`. "bits" packs all elements as bits, for
+                `packed_custom_mask` of its prefill functions.
             block: side of a block, or `(block_q, block_kv)`; for "blocks" only.
             batch: batch size, for "bits" only; each entry has its own bits.
             heads: number of key heads, for "variable" only; each is listed.
 
         Raises:
             MaskValueError: a mask that differs between batch entries or heads where the format has
-                one mask; keys that blocks do not divide; too many blocks or elements to list.
+                one mask; a number of keys that the block does not divide; too many blocks or
+                elements to list.
 
         Source: FlashInfer 0.7, `flashinfer.sparse` and `flashinfer.prefill`.
         """
@@ -431,7 +432,7 @@ class Mask(WithMask):
         """The mask as vLLM's FlexAttention backend takes it: over the positions of one request.
 
         Args:
-            length: positions of a request at most, such as `max_model_len`.
+            length: most positions of a request, such as `max_model_len`.
             form: "function" is a `logical_mask_mod` and the function of a `BlockSparsityHint`, for
                 causal masks. "ranges" is `mm_prefix_range` of `causal | spans(ids)`, by request.
             block_size: positions of a block of vLLM's cache; of "function" only.
@@ -465,7 +466,7 @@ class Mask(WithMask):
         )
 
     def _kept_runs(self, lengths: Lengths, by_key: bool = False) -> KeptRuns:
-        """Intervals of kept keys of each query, or of queries of each key, for what is written."""
+        """For exports: intervals of keys each query keeps, or of queries that keep each key."""
         from ..questions.rows import kept_runs
 
         return kept_runs(self, lengths, by_key)
@@ -670,7 +671,7 @@ class Score(WithMask):
 
 
 def named_mask(name: str, node: Node, says: str) -> Mask:
-    """A mask that is a name; `says` is what `help` prints of it, where others show their class."""
+    """A mask with a name of its own; `help` prints `says` instead of the class."""
     return helped(Mask(node, SCORE, named(name)), says)
 
 
@@ -700,8 +701,8 @@ def _no_bias(what: Expression, sign: str, other: object) -> None:
         )
     if sign == "@" and _is_number(plain_number(other)):
         raise errors.MaskTypeError(
-            f"`{what!r} @ {other!r}`: `@` applies a bias to what another bias, or a score, makes "
-            "of the scores. Write `bias * number` for a multiple of what a bias adds."
+            f"`{what!r} @ {other!r}`: `@` applies a bias to the result of another bias or score. "
+            "Write `bias * number` for a multiple of what a bias adds."
         )
     if isinstance(other, (bool, np.bool_)):
         raise errors.MaskTypeError(
@@ -728,12 +729,12 @@ def _no_difference(left: Expression, right: object) -> None:
     """Refuse a difference that `&` or `+` stands for."""
     if isinstance(right, (Mask, Score)):
         raise errors.MaskTypeError(
-            f"`{left!r} - {right!r}` takes a mask away. Write `a & ~b` for what a keeps and b does "
+            f"`{left!r} - {right!r}` subtracts a mask. Write `a & ~b` for what a keeps and b does "
             "not."
         )
     if isinstance(right, Bias):
         raise errors.MaskTypeError(
-            f"`{left!r} - {right!r}` takes a bias from a mask. Write `mask + (-bias)`."
+            f"`{left!r} - {right!r}` subtracts a bias from a mask. Write `mask + (-bias)`."
         )
     _no_bias(left, "-", right)
 

@@ -22,10 +22,7 @@ from ..formula.parameters import (
 
 
 def shown(value: object) -> str:
-    """An argument as an error message names it.
-
-    A number that `torch.compile` keeps open has no text; it is left out there.
-    """
+    """An argument as an error message prints it; "…" where `torch.compile` keeps its value open."""
     if isinstance(value, torch.Tensor):
         return f"{value.dtype} tensor"
     return "…" if torch.compiler.is_compiling() else repr(value)
@@ -50,7 +47,7 @@ def integer_or_per_batch(call: str, name: str, value: object, low: int) -> tuple
 def integer_or_per_head(call: str, name: str, value: object, low: int) -> tuple[Node, Parameter]:
     """An integer, or an integer tensor `[heads]`, `[batch, heads]` or 0-d, of at least `low`.
 
-    Entries that cannot be looked at, and those written later, are clamped.
+    Entries on the CPU are checked; entries on a GPU, and those written later, are clamped.
     """
     wanted = "[], [heads] or [batch, heads]"
     return _integer_or_tensor(call, name, value, low, [nodes.HEAD], wanted)
@@ -65,7 +62,7 @@ def _integer_or_tensor(
     tensor = integers(call, name, value, "an integer or an int32 or int64 tensor")
     if tensor.ndim > 2:
         raise errors.tensor_shape(call, name, list(tensor.shape), wanted)
-    # Below 0 as below 1 nothing lies in a prefix; a window of 0 would be one of 1.
+    # A prefix below 0 is as empty as one of 0; a window of 0 would be read as one of 1.
     if low > 0 and tensor.numel() and readable(tensor) and int(tensor.min()) < low:
         raise errors.MaskValueError(
             f"{call}: entries of {name} must be >= {low}, got {int(tensor.min())}."
@@ -120,7 +117,7 @@ def real_table(call: str, name: str, value: object, ranks: tuple[int, ...], want
 
 
 def entries_within(call: str, name: str, tensor: torch.Tensor, low: int, high: int) -> None:
-    """Refuse entries outside `low … high - 1`, where they can be looked at."""
+    """Refuse entries outside `low … high - 1`, if they can be read without waiting for a device."""
     if tensor.numel() == 0 or not readable(tensor):
         return
     least, most = (int(entry) for entry in tensor.aminmax())
@@ -134,7 +131,7 @@ def entries_within(call: str, name: str, tensor: torch.Tensor, low: int, high: i
 def marked(places: torch.Tensor, count: int) -> torch.Tensor:
     """Flags `[…, count]`, True at the `places` `[…, n]`, as far as they lie in 0 … count - 1."""
     places = places.long()
-    # One entry more takes what is left out.
+    # One extra entry takes the places that are left out.
     rest = torch.where((places >= 0) & (places < count), places, count)
     shape = (*places.shape[:-1], count + 1)
     flags = torch.zeros(shape, dtype=torch.bool, device=places.device).scatter(-1, rest, True)

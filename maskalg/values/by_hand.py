@@ -3,12 +3,12 @@
 Beside its formula each entry has a second definition in plain numpy, `NAME_by_hand`, to be read
 against the formula. It shares no code with the rest of the package: it exists to disagree with it.
 
-That of a mask returns a Boolean array `[batch, heads, q_len, kv_len]`, True where the key is kept;
+For a mask it returns a Boolean array `[batch, heads, q_len, kv_len]`, True where the key is kept;
 batch and heads are 1 where the formula does not depend on them. Entry `[b, h, i, j]` is the mask at
-the global positions `q = i + q_shift` and `k = j + kv_shift`. Looking up a position that a given
-array does not have raises `IndexError`; negative positions never wrap around. That of a bias
-returns what is added to the scores, float64 of such a shape. That of a weight function turns scores
-`[…, kv_len]`, -inf where a key is dropped, into what its values are multiplied by.
+the global positions `q = i + q_shift` and `k = j + kv_shift`. A position outside of a given array
+raises `IndexError`; negative positions never wrap around. For a bias it returns the numbers added
+to the scores, float64 of such a shape. For a weight function it turns scores `[…, kv_len]`, -inf
+where a key is dropped, into the factors of the values.
 
 `rows()` of an entry names examples of it for the catalogue, each with its second definition.
 """

@@ -44,13 +44,13 @@ def where(condition: Mask, then: object, otherwise: object) -> Mask | Bias | Ind
 
     Args:
         condition: a mask: usually a comparison of `head`, `batch`, `q_idx` or `kv_idx`.
-        then: a mask, a bias, an index expression or a number. A number beside a bias is what is
-            added to the score.
+        then: a mask, a bias, an index expression or a number. A number beside a bias is added to
+            the score.
         otherwise: the same kind as `then`.
 
     Raises:
-        TypeError: a condition that is no mask, or two branches of different kinds. Scores have two
-            parts: choose a mask, and add a bias that is chosen likewise.
+        TypeError: a condition that is no mask, or two branches of different kinds. For scores,
+            choose the mask and the bias apart: `where(c, a, b) + where(c, f, g)`.
 
     Examples:
         >>> mask = where(head % 2 == 0, causal & sliding(64), causal)

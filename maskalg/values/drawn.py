@@ -29,9 +29,9 @@ def not_joined(left: object, sign: str, right: object) -> None:
 
 
 class Drawn(Expression):
-    """An expression with its pictures, whose code is imported when one is asked for.
+    """An expression that draws itself; the code of pictures is imported when one is drawn.
 
-    `|` and `^` are refused here; masks have them.
+    `|` and `^` are refused here; `Mask` defines them.
     """
 
     def __rand__(self, other: NoReturn) -> Mask:
@@ -106,22 +106,22 @@ class Drawn(Expression):
 
         Raises:
             MaskTypeError: a bias that is the same everywhere, such as `softcap`.
-            MaskValueError: what `blocks` raises, tensors that do not shrink to a page, a formula
-                a page cannot compute (`opaque=True`), or a path that cannot be written.
+            MaskValueError: what `blocks` raises, tensors too large for a page, a formula a page
+                cannot compute (`opaque=True`), or a path that cannot be written.
         """
         from ..views.explore import explore
 
         return explore(self, q_len, kv_len, path=path, batch=batch, heads=heads)
 
     def _repr_latex_(self) -> str | None:
-        """The formula typeset, where only that is shown."""
+        """The formula as LaTeX, for viewers that show no HTML."""
         from ..views.notebook.notebook import expression_math
 
         return expression_math(self)
 
 
 class WithMask(Drawn):
-    """A mask or a score: it shows blocks, and refuses what is done to numbers."""
+    """A mask or a score: it shows blocks, and refuses arithmetic."""
 
     @told
     def show(

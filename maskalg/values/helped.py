@@ -11,7 +11,7 @@ _T = TypeVar("_T")
 
 
 def helped(value: _T, says: str) -> _T:
-    """The value, of which `help` prints this text, and which class lists its methods."""
+    """The value; `help` prints `says` for it, and the class that lists its methods."""
     kind = type(value)
     public = "type(maskalg.q_idx)" if kind.__name__ == "Index" else f"maskalg.{kind.__name__}"
     says += f"\n\n`help({public})` lists what one can do."
@@ -20,9 +20,9 @@ def helped(value: _T, says: str) -> _T:
 
 
 class Ways:
-    """A name that is made in several ways, as `document` is, from ids or by `from_lengths`.
+    """A mask with several constructors, such as `document(ids)` and `document.from_lengths`.
 
-    Its class, of which `help` lists the methods, has the name that users write.
+    The class has the name that users write, since `help` lists its methods.
     """
 
     __slots__ = ()

@@ -203,8 +203,8 @@ class TableExpression:
     def __getitem__(self, indices: Index | int | tuple[Index | int, ...]) -> Entry:
         """An `Index`, or a `Mask` for a Boolean tensor; one index for each dimension.
 
-        Both to type checkers, for the type of a tensor does not say its dtype: a variable that
-        takes `m & causal` later is annotated, `m: Mask = table(flags)[kv_idx]`.
+        Type checkers take it for both, since the type of a tensor does not tell its dtype. Annotate
+        a variable to which `m & causal` is assigned later: `m: Mask = table(flags)[kv_idx]`.
         """
         given = indices if isinstance(indices, tuple) else (indices,)
         tensor = self._table.tensor
@@ -239,7 +239,7 @@ def scalar(value: int | float, name: str = "scalar", *, low: int | None = None) 
 
     Args:
         value: an integer within 32 bits, or a real number.
-        name: what `bind`, `parameters` and printed proofs call it.
+        name: its name in `bind`, `parameters` and printed proofs.
         low: a lower bound that proofs may use; checked here and in `bind`.
 
     Raises:
@@ -268,12 +268,12 @@ def table(tensor: Entries, name: str = "table", *, low: int | None = None) -> Ta
 
     Args:
         tensor: Boolean, integer or floating, of any number of dimensions, on the device of the
-            inputs. Boolean entries are masks, floating ones receive a gradient when the tensor
-            requires one; masks read them in float32, as kernels do, whatever their dtype.
-            Read at positions, it must be at least as long as the sequences. Sums and
-            products of integer entries are exact, whatever their size; int32 ones are faster.
-        name: what `bind`, `parameters` and printed proofs call it.
-        low: a lower bound of integer entries, which is enforced when an entry is read.
+            inputs. A tensor read at positions must be at least as long as the sequences. Boolean
+            entries are masks. Floating entries receive a gradient when the tensor requires one;
+            masks read them in float32, as kernels do, whatever their dtype. Sums and products of
+            integer entries are exact, whatever their size; int32 tensors are faster.
+        name: its name in `bind`, `parameters` and printed proofs.
+        low: a lower bound of integer entries; a smaller entry is read as this bound.
 
     Raises:
         TypeError: something that is no tensor.
@@ -341,7 +341,7 @@ def _integer(value: object) -> Node:
 
 
 def _check_name(name: object) -> None:
-    """Names stand beside the proof's own symbols, so they must not be mistaken for them."""
+    """Refuse a parameter name that a proof uses for a symbol of its own."""
     taken = ("q", "k", "q0", "q1", "k0", "k1", "q_idx", "kv_idx", "batch", "head")
     if not isinstance(name, str) or not name.isidentifier() or name in taken:
         raise errors.MaskValueError(

@@ -18,7 +18,7 @@ def unparenthesised(left: object, sign: str, right: object) -> MaskTypeError:
 
 
 def _entries(what: object) -> tuple[str, str]:
-    """A tensor, an array or a list: what it is, and what is found in it."""
+    """The kind of a tensor, an array or a list, and a description of it."""
     kind = {"Tensor": "tensor", "ndarray": "array"}.get(type(what).__name__, type(what).__name__)
     if not hasattr(what, "dtype"):
         return kind, f"a {kind}"
@@ -28,7 +28,7 @@ def _entries(what: object) -> tuple[str, str]:
 def no_mask(
     left: object, sign: str, right: object, other: object, kind: str
 ) -> MaskTypeError | None:
-    """Why `other`, beside a mask, bias or score, is no mask; None for a stranger."""
+    """The error for `other`, no mask, beside a mask, bias or score; None for a stranger."""
     if is_listed(other):
         shown, found = _entries(other)
         says = (
@@ -109,8 +109,8 @@ def divided_by_zero(bias: object) -> MaskValueError:
 
 def nested_mask(left: object, right: object) -> MaskTypeError:
     return MaskTypeError(
-        f"`{_operand(left)} @ {_operand(right)}`: `@` applies a bias to what another bias, or a "
-        "score, makes of the scores. Write `a & b` for what two masks keep."
+        f"`{_operand(left)} @ {_operand(right)}`: `@` applies a bias to the result of another bias "
+        "or score. Write `a & b` for what two masks keep."
     )
 
 

@@ -70,7 +70,7 @@ def test_a_million_tokens_whose_proof_gives_no_intervals() -> None:
 
 def test_what_is_refused() -> None:
     for mistake, text in (
-        (lambda: causal.to_mask_mod(form="intervals"), "intervals of keys are those of a length"),
+        (lambda: causal.to_mask_mod(form="intervals"), "intervals of keys depend on the lengths"),
         (lambda: causal.to_mask_mod(8, form="text"), 'must be "formula" or "intervals"'),
         (
             lambda: (causal & (sliding(2) | prefix(2))).to_mask_mod(9, form="intervals", most=1),
