@@ -118,32 +118,31 @@ def attention(
         score: a mask, a bias, or `mask + bias`; None keeps everything.
         scale: factor of q . k, a finite number, by default `1 / sqrt(head_dim)`. To learn it,
             multiply the query by a parameter.
-        weight: what turns scores into weights.
+        weight: the weight function, which turns scores into weights.
         return_lse: return `(out, lse)`, for softmax weights only. lse is the natural log of the
             sum of exp(score) of each query, without a sink, float32 (float64 for float64 inputs)
             `[batch, heads, q_len]`.
         dropout_p: 0; anything else is refused, as dropout of the weights is not built.
-        descale: factors of float8 query, key and value: three positive float32 tensors,
-            `[batch, heads]` and twice `[batch, kv_heads]`, where either size may be 1; None means
-            factors of 1. `to_float8` makes them. Also the factors of int8 pages; the query
-            then keeps its dtype.
+        descale: factors of float8 query, key and value, or of int8 pages: three positive float32
+            tensors, `[batch, heads]` and twice `[batch, kv_heads]`, where either size may be 1;
+            None means factors of 1. `to_float8` makes them.
         pages: where the keys and values of each request lie, if `key` and `value` are pages,
             `[pages, page_size, kv_heads, dim]` with any strides: see `Pages`. They may be int8
             beside a query of a floating-point dtype. For inference.
-        nan_safe: on a GPU, whether NaN and infinities reach the queries and keys that the mask
-            keeps together with them, and no others; otherwise they may reach others of a tile. A
-            query that keeps a key or value which is not finite is NaN in all dimensions. It costs
-            a copy of keys and values, and in gradients of queries and outputs too. Other backends
-            do not read it: what no query keeps has no effect there.
+        nan_safe: on a GPU, True confines NaN and infinities to the queries and keys that the mask
+            keeps together with them; otherwise they may reach others of a tile. A query that keeps
+            a key or value which is not finite is NaN in all dimensions. It costs a copy of keys and
+            values, and in the backward pass also of queries and outputs. Other backends ignore it:
+            keys and values that no query keeps have no effect there.
         backend: "triton", "cpu", "reference" or "aligned" (the same bits however documents are
-            packed); by default chosen by the device. A backend that cannot serve the call raises
-            and never hands over to another.
+            packed); by default chosen by the device. A backend that cannot serve the call raises;
+            no other takes its place.
 
     Returns:
         `[batch, heads, q_len, value_dim]` in the dtype of `query`, or bfloat16 for float8. A query
         that keeps no key has output 0, lse -inf and gradients 0. The output has the memory layout
-        of the query, gradients have that of query and key, so nothing is copied between projections
-        of `[batch, length, heads, dim]`.
+        of the query, and gradients have those of query and key, so transposed projections
+        `[batch, length, heads, dim]` are never copied.
 
     Raises:
         TypeError, ValueError: inputs or an expression that do not fit together; more arguments,
@@ -193,18 +192,18 @@ def attention(
 
 
 def traced(query: torch.Tensor, backend: str) -> bool:
-    """Whether a tracer or a mode watches, and must see one operator instead of its parts.
+    """Whether a tracer or a mode watches the call, and must see one operator instead of its parts.
 
     That is torch.compile and torch.export, the transforms of torch.func, dispatch modes (fake
     tensors, selective checkpointing, counters) and tensors of other classes. Plain calls skip the
-    operator, which costs tens of microseconds. The reference is made of differentiable operations
-    and shows them, except to torch.compile, which does not follow the search for a structure.
+    operator, which costs tens of microseconds. The reference backend shows its differentiable
+    operations instead, except to torch.compile, which does not follow the search for a structure.
     """
     if torch.compiler.is_compiling():
         return True
     if TRAITS[backend].of_torch:
         return False
-    # What `watched` asks, written out: every call passes here.
+    # `watched`, written out, since every call passes here.
     return (
         torch._C._are_functorch_transforms_active()
         or torch._C._len_torch_dispatch_stack() > 0

@@ -17,9 +17,9 @@ from .values.weights import Weight, softmax
 class Attention(torch.nn.Module):
     """Attention under a fixed score expression.
 
-    Tensors of the expression become part of the module under the names `score.parameters` has: an
-    `nn.Parameter` (learned slopes, a learned table) a parameter, any other tensor a buffer. A name
-    the module has for itself, such as "forward", gets an underscore: `forward_`. They
+    Tensors of the expression become part of the module under their names in `score.parameters`: an
+    `nn.Parameter` (learned slopes, a learned table) as a parameter, any other tensor as a buffer. A
+    name that modules use themselves, such as "forward", gets an underscore: `forward_`. The tensors
     move with `.to()` and are saved by `state_dict()`; each call computes with the tensors that the
     module then holds. Numbers (windows, caps) belong to the expression.
 
@@ -29,7 +29,7 @@ class Attention(torch.nn.Module):
         weight: as in `maskalg.attention`, by default the softmax; its tensors become part of the
             module likewise.
         nan_safe: as in `maskalg.attention`.
-        backend: likewise.
+        backend: as in `maskalg.attention`.
 
     Raises:
         TypeError: a score that is no expression, a weight that is none, or more arguments, such as
@@ -96,8 +96,7 @@ class Attention(torch.nn.Module):
             query: `[batch, heads, q_len, head_dim]`.
             key: `[batch, kv_heads, kv_len, head_dim]`.
             value: `[batch, kv_heads, kv_len, value_dim]`.
-            mask: a mask, a bias, or `mask + bias` of this call alone, such as `document(ids)` of a
-                batch.
+            mask: a mask, a bias, or `mask + bias` for this call alone, such as `document(ids)`.
             return_lse: return `(out, lse)`, as `maskalg.attention` does.
         """
         score: Expression = self.score

@@ -1,4 +1,4 @@
-"""Of what attention is called with, of what no backend serves, and of arguments that atoms take."""
+"""Messages about the arguments of attention, masks and biases, and about unsupported calls."""
 
 from __future__ import annotations
 
@@ -59,15 +59,15 @@ def interpreter_compiles_nothing() -> BackendError:
 
 def float8_weight(name: str) -> MaskTypeError:
     return MaskTypeError(
-        f"attention: float8 inputs are served with softmax weights, got weight={name}. Weights of "
-        "other sizes would be rounded to few numbers: pass bfloat16 inputs."
+        f"attention: float8 inputs need softmax weights, got weight={name}, which float8 would "
+        "round too coarsely. Pass bfloat16 inputs."
     )
 
 
 def float8_gradient() -> BackendError:
     return BackendError(
         "attention: gradients are not built for float8 inputs, and query, key, value or a tensor "
-        "of the expression wants one. Call it under torch.no_grad(), or pass bfloat16 inputs."
+        "of the expression requires one. Call it under torch.no_grad(), or pass bfloat16 inputs."
     )
 
 
@@ -107,8 +107,8 @@ def above_int32(call: str, argument: str, value: int) -> MaskValueError:
 def integer_too_long(formula: str, bits: int, most: int) -> MaskValueError:
     formula = formula if len(formula) <= 120 else f"{formula[:117]}..."
     return MaskValueError(
-        f"Integers of {most} bits are computed, and {formula} may take {bits}. Leave out factors "
-        "that no sequence reaches, and pass tensors whose entries fit as table.int()."
+        f"{formula} may take integers of {bits} bits, and at most {most} are computed. Leave out "
+        "factors that no sequence reaches, and pass tensors whose entries fit as table.int()."
     )
 
 

@@ -1,7 +1,7 @@
-"""Of values that stand where a mask, a bias or a score should, and of names that others use.
+"""Messages about values in the place of a mask, a bias or a score, and about names of others.
 
-Other attention functions and modules have arguments by other names: the error says ours. So does
-that of a method that is called with arguments that it does not have.
+Other attention functions and modules name their arguments differently: the message gives our name.
+A method called with arguments it does not have lists those it takes.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ _SHAPES: Final = "leave it out, the shapes say it"
 _LSE: Final = "write return_lse=True"
 _SCALE: Final = "write scale=…"
 
-# Of PyTorch, FlexAttention, FlashAttention, xformers and Hugging Face transformers.
+# Arguments of PyTorch, FlexAttention, FlashAttention, xformers and Hugging Face transformers.
 _WRITE: Final = {
     "is_causal": _CAUSAL,
     "causal": _CAUSAL + _LAST,
@@ -141,7 +141,7 @@ _WRITE: Final = {
 }
 
 
-# Of modules, by the names that FlexAttention and others have for functions.
+# Functions of FlexAttention and other modules, and what stands for them here.
 _CALLED_HERE: Final = {
     "flex_attention": "ma.attention(query, key, value, mask + bias)",
     "scaled_dot_product_attention": "ma.attention(query, key, value, mask + bias)",
@@ -178,7 +178,7 @@ def other_arguments(
     known: tuple[str, ...],
     function: str = "attention",
 ) -> MaskTypeError:
-    """`more` were given beyond the fourth, `named` by names that the function does not have."""
+    """The error for `more` than four arguments, or `named` ones that the function does not have."""
     if any(type(value).__name__ == "BlockMask" for value in more):
         return MaskTypeError(
             f"{function} takes one argument for FlexAttention's score_mod and block_mask: write "

@@ -25,8 +25,8 @@ def to_attention_slices(
     """`(q_ranges, k_ranges, kinds)` of disjoint slices whose union is the mask.
 
     The format of `maskalg.attention_slices`. Neighbouring queries whose intervals of keys stay or
-    move by one share a slice; any mask has such a list, a scattered one a long list. No element
-    is looked at where the proof gives the intervals.
+    move by one share a slice. Any mask has such a list; that of a scattered mask is long. No
+    element is evaluated if the proof gives the intervals.
 
     Args:
         mask: a mask that is the same for the whole batch and all heads.
@@ -39,7 +39,7 @@ def to_attention_slices(
 
     Raises:
         ValueError: the mask differs between batch entries or heads, or the proof gives no intervals
-            and there are too many elements to look at.
+            and there are too many elements to evaluate.
 
     Source: MagiAttention (SandAI, 2025).
     """
@@ -62,7 +62,7 @@ def to_attention_slices(
 
 
 def _chains(row: Integers, first: Integers, end: Integers) -> Integers:
-    """For each interval the one where its chain begins.
+    """For each interval, the interval at which its chain begins.
 
     A chain is made of intervals of neighbouring queries whose ends each stay or move by one. As
     intervals of a query do not touch, an interval follows one other at most.
@@ -81,15 +81,15 @@ def _chains(row: Integers, first: Integers, end: Integers) -> Integers:
 def _cut(chain: Integers, first: Integers, end: Integers) -> tuple[Booleans, Integers]:
     """Where slices begin, and how an interval moved from the one before: a number of `kinds`.
 
-    A slice takes the first move of its chain, and all that are like it. The interval that moved
-    otherwise begins another slice, which takes the next move, whatever that is.
+    A slice takes the first move of its chain, and all further moves like it. The first interval
+    that moves otherwise begins another slice, which takes the next move of any kind.
     """
     linked, other, known = np.zeros((3, len(chain)), dtype=np.bool_)
     linked[1:] = chain[1:] == chain[:-1]
     step = np.zeros_like(chain)
     step[1:] = 2 * np.diff(first) + np.diff(end)
-    # Intervals that moved otherwise than the one before; the first move of a chain cuts nothing,
-    # and of such moves in a row every second one cuts.
+    # Intervals that moved otherwise than the one before. The first move of a chain cuts nothing,
+    # and of several changes in a row every second one cuts.
     other[1:] = linked[1:] & (~linked[:-1] | (step[1:] != step[:-1]))
     known[1:] = ~other[:-1]
     known[:1] = True
@@ -103,6 +103,6 @@ def _cut(chain: Integers, first: Integers, end: Integers) -> tuple[Booleans, Int
 def one_mask_only(call: str, batch: int, heads: int) -> MaskValueError:
     return MaskValueError(
         f"{call}: the format holds one mask for the whole batch and all heads, this one differs "
-        f"between {batch} batch entries and {heads} heads. Export each on its own, with the "
-        "tensors of one entry."
+        f"between {batch} batch entries and {heads} heads. Export each entry and head on its own, "
+        "with its own tensors."
     )

@@ -35,14 +35,14 @@ class BlockLists:
 def _ordered(chosen: torch.Tensor) -> Ordered:
     """How many blocks of each row are chosen, and their columns: int32 `[…, rows]`, `[…, columns]`.
 
-    Columns ascend. Those that were not chosen follow, ascending too, as torch pads its lists.
+    Columns ascend. The other columns follow, ascending too, as torch pads its lists.
     """
     counts = chosen.sum(dim=-1, dtype=torch.int32)
     columns = torch.empty(chosen.shape, dtype=torch.int32, device=chosen.device)
     size = chosen.shape[-1]
     column = torch.arange(size, device=chosen.device)
     at_once = max(_AT_ONCE // max(size, 1), 1)
-    # A block's place is a count of those before it: sorting 8192 rows of 8192 takes half a minute.
+    # A block's place counts the blocks before it: sorting 8192 rows of 8192 takes half a minute.
     lists = (chosen.flatten(0, -2), counts.flatten(), columns.flatten(0, -2))
     for some, count, found in zip(*(each.split(at_once) for each in lists), strict=True):
         before = some.cumsum(dim=-1)
@@ -62,7 +62,7 @@ def to_flex(lists: BlockLists, mask: Expression, separate_full_blocks: bool) -> 
     none = (None, None)
     counts, columns = _ordered(masked)
     full_counts, full_columns = none if full is None else _ordered(full)
-    # Those of the transposed map: `BlockMask.from_kv_blocks` would sort them.
+    # Lists of the transposed map, which `BlockMask.from_kv_blocks` would make by sorting.
     q_counts, q_columns = _ordered(masked.mT)
     full_q_counts, full_q_columns = none if full is None else _ordered(full.mT)
     return BlockMask(
@@ -87,7 +87,7 @@ class BlockSparseTensors(NamedTuple):
         mask_block_cnt: int32 `[batch, heads, rows]`, how many blocks of the row are masked.
         mask_block_idx: int32 `[batch, heads, rows, most]`, their columns, ascending. Entries from
             `mask_block_cnt` on are not read; `most` is the largest count, at least 1.
-        full_block_cnt, full_block_idx: the same of blocks that are not masked.
+        full_block_cnt, full_block_idx: likewise for blocks that are not masked.
         block_size: `(block_q, block_kv)`, also of the transposed tensors.
     """
 

@@ -11,8 +11,8 @@ class CudnnEndpoints(NamedTuple):
     """The keys of each query as intervals `[0, F0)`, `[F1, F2)`, `[F3, F4)`, ….
 
     Attributes:
-        mask_func: int32 `[heads, endpoints, batch * q_len]`, F by its number, which is odd in all;
-            heads is 1 where the mask is one for all heads. Endpoints of a query do not decrease,
+        mask_func: int32 `[heads, endpoints, batch * q_len]`, F0, F1, …, an odd number of endpoints;
+            heads is 1 if the mask is the same for all heads. Endpoints of a query do not decrease,
             and count keys within its batch entry. On the device of the mask's tensors.
         batch: batch size; queries of one entry follow those of the entry before.
         kv_len: number of keys.
@@ -41,7 +41,7 @@ def to_cudnn(intervals: torch.Tensor, batch: int, kv_len: int) -> CudnnEndpoints
     _, _, heads, count, q_len = intervals.shape
     ends = [intervals[side, :, :, number] for number in range(count) for side in (0, 1)]
     none = torch.zeros_like(ends[0])
-    # The first interval is one from the first key on. Where a query has none, it is empty.
+    # The first interval starts at the first key; it is empty if the query keeps no such interval.
     from_first = ends[0] == 0
     found = ends[1:]
     if not bool(from_first.all()):
@@ -50,7 +50,7 @@ def to_cudnn(intervals: torch.Tensor, batch: int, kv_len: int) -> CudnnEndpoints
     points = intervals.new_empty((heads, len(found), batch, q_len))
     reached = none
     for place, end in enumerate(found):
-        # Behind the last interval, where both ends are 0, empty ones follow.
+        # After the last interval of a query both ends are 0: write empty intervals.
         reached = torch.maximum(reached, end)
         points[:, place] = reached.transpose(0, 1)
     return CudnnEndpoints(points.flatten(2), batch, kv_len)

@@ -52,7 +52,7 @@ class Elements:
 
 
 def refuse_untold(call: str, mask: Expression, *one_of: str) -> None:
-    """Refuse a mask that computes with "batch" or "head", whichever a format holds one mask for."""
+    """Refuse a mask that computes with "batch" or "head" where a format holds one mask for all."""
     for index in one_of:
         if is_untold(bound(mask), index):
             raise MaskValueError(
@@ -62,9 +62,9 @@ def refuse_untold(call: str, mask: Expression, *one_of: str) -> None:
 
 
 def edges(kept: torch.Tensor) -> torch.Tensor:
-    """Begin and end of the intervals of True of each row, two by two, `[edges, dimensions]`.
+    """The edges of the intervals of True in each row, `[edges, dimensions]`, sorted by row.
 
-    Sorted by row; the last number is the first place of an interval or one past its last.
+    Edges alternate: the last number is the first place of an interval, then one past its last.
     """
     end = torch.zeros_like(kept[..., :1])
     bounded = torch.cat([end, kept, end], dim=-1)

@@ -96,11 +96,11 @@ class FlashInferBits(NamedTuple):
 
 
 def to_blocks(mask: Expression, lists: BlockLists) -> FlashInferBlocks:
-    """The blocks of one mask for all; see `BlockMap.to_flashinfer`.
+    """The blocks of a mask that is the same for batch and heads; see `BlockMap.to_flashinfer`.
 
     Raises:
-        ValueError: a mask that differs between batch entries or heads; keys that blocks do not
-            divide; too many elements.
+        ValueError: a mask that differs between batch entries or heads; a number of keys that the
+            block does not divide; too many elements.
     """
     (block_q, block_kv), (q_len, kv_len) = lists.block, lists.lengths
     batch, heads = lists.partial.shape[:2]
@@ -110,7 +110,7 @@ def to_blocks(mask: Expression, lists: BlockLists) -> FlashInferBlocks:
         raise MaskValueError(
             f"to_flashinfer: FlashInfer's blocks divide the keys, and blocks of {block_kv} do not "
             f"divide {kv_len} keys. Write block=(block_q, block_kv) with a block_kv that does, or "
-            "pad the keys and drop those behind with `& padding(lengths)`."
+            "pad the keys and drop the padding with `& padding(lengths)`."
         )
     whole = lists.full[0, 0]
     row, column = (lists.partial[0, 0] | whole).nonzero(as_tuple=True)
@@ -135,8 +135,8 @@ def to_variable(
     """Rows and columns cut wherever two neighbours differ; see `Mask.to_flashinfer`.
 
     Args:
-        intervals: of `key_intervals`, int32 `[2, batch, heads, intervals, q_len]`.
-        heads: how many heads to list, where one mask is that of all.
+        intervals: from `key_intervals`, int32 `[2, batch, heads, intervals, q_len]`.
+        heads: how many heads to list, if one mask serves all.
 
     Raises:
         ValueError: a mask that differs between batch entries, or that has too many blocks.
@@ -145,8 +145,8 @@ def to_variable(
     if batch > 1:
         raise MaskValueError(
             'to_flashinfer(form="variable"): the format holds one mask for the whole batch, this '
-            f"one differs between {batch} batch entries. Export each on its own, with the "
-            "tensors of one."
+            f"one differs between {batch} batch entries. Export each on its own, with its own "
+            "tensors."
         )
     ends = intervals[:, 0].long()
     row_cut = torch.ones(q_len, dtype=torch.bool, device=ends.device)

@@ -26,15 +26,15 @@ def to_flashmask(
 ) -> tuple[torch.Tensor, bool]:
     """`(startend_row_indices, causal)` for PaddlePaddle's `flashmask_attention`.
 
-    The shortest of the four forms that `maskalg.flashmask` describes and that holds the mask
-    exactly; forms with `causal` only where `q_len = kv_len`. No element is looked at where the
-    proof gives the intervals of each key.
+    The shortest of the four forms of `maskalg.flashmask` that holds the mask exactly; `causal`
+    forms only if `q_len = kv_len`. If the proof gives the intervals of each key, no element is
+    evaluated.
 
     Args:
         mask: the mask.
         q_len: number of queries.
         kv_len: number of keys; `None` means `q_len`.
-        batch: batch size, where the mask depends on it and no tensor tells.
+        batch: batch size, if the mask depends on it and no tensor tells.
         heads: number of heads, likewise.
 
     Returns:
@@ -42,8 +42,8 @@ def to_flashmask(
         and heads of size 1 where the mask does not depend on them; and `causal`.
 
     Raises:
-        ValueError: a key that is hidden from more than two separate ranges of queries, or too many
-            elements to look at where the proof does not give the intervals.
+        ValueError: a key that is hidden from more than two separate ranges of queries, or, if the
+            proof gives no intervals, too many elements to evaluate.
 
     Source: FlashMask (Wang et al., 2024).
     """
@@ -66,7 +66,7 @@ def _ranges(runs: TileRuns, length: int) -> torch.Tensor:
     """
     begin, past = runs.row_start[:-1].long(), runs.row_start[1:].long()
     first, end = (pad(ends, (0, 2)).long() for ends in (runs.first, runs.end))
-    # Without a kept query, an empty range of them lies before the first one.
+    # A key without a kept query has an empty range of kept queries before the first query.
     some, several = past > begin, past > begin + 1
     top, bottom = (torch.where(some, end[at], 0) for at in (begin, past - 1))
     above, below = some & (first[begin] > 0), bottom < length
@@ -84,7 +84,7 @@ def _ranges(runs: TileRuns, length: int) -> torch.Tensor:
 
 
 def _below_diagonal(found: torch.Tensor) -> torch.Tensor | None:
-    """The ranges without the queries before the key; None where those are kept, or two remain."""
+    """The ranges below the diagonal; None if queries before a key are kept, or two remain."""
     count, start, end, last_start, last_end = found.unbind(-1)
     key = torch.arange(found.shape[2], device=found.device)
     covered = (key == 0) | ((count > 0) & (start == 0) & (end >= key))

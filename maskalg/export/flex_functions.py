@@ -32,8 +32,8 @@ _INFIX: Final = {
 }
 
 MOST_OF_INT32: Final = 2**24
-"""Positions, batch entries and heads up to which indices of 32 bits are computed with as they are
-where the formula stays in 32 bits there; where it may leave them, indices are made 64 bits long."""
+"""Indices up to this number stay int32 if the formula stays within 32 bits for all of them;
+otherwise they are made int64."""
 
 _TEMPLATE: Final = """
 def make(torch, math, longs, values):
@@ -76,7 +76,7 @@ def _compiled(source: str, values: list[Any]) -> Callable[..., torch.Tensor]:
 
 
 class _Text:
-    """Prints formulas in Python, telling numbers of Python from tensors."""
+    """Prints formulas in Python, and tells Python numbers from tensors."""
 
     def __init__(self, form: Bound) -> None:
         self.names = [f"{slot.name}_" for slot in form.structure.slots]
@@ -87,9 +87,9 @@ class _Text:
         self._outgrows_32 = any(map(self._leaves_32, every))
 
     def _leaves_32(self, node: Node) -> bool:
-        """Whether a formula of indices of 32 bits may leave them; entries of tensors have 64.
+        """Whether a formula of 32-bit indices may leave 32 bits; entries of tensors have 64 bits.
 
-        A tensor without axes makes no other longer, so it counts as an index.
+        A tensor without axes promotes no other to 64 bits, so it counts as an index.
         """
         if node.kind != "int":
             return False
@@ -129,7 +129,7 @@ class _Text:
         return self._unless_traced(f"longs.COMPARISONS[{node.op!r}]({sides})", node)
 
     def _unless_traced(self, exact: str, node: Node) -> str:
-        """An exact text for tensors; what `maskalg.mask` traces has integers of any size anyway."""
+        """An exact text for tensors; `maskalg.mask` traces integers of any size anyway."""
         return f"({exact} if longs.is_tensor(q_idx) else {self._plain(node)})"
 
     def _long(self, node: Node, size: int) -> str:
@@ -156,12 +156,12 @@ class _Text:
         return self._unless_traced(exact, node)
 
     def _plain(self, node: Node) -> str:
-        """The text of an operation on what is computed in 64 bits, or on Python's numbers."""
+        """The text of an operation on operands of 64 bits, or on Python numbers."""
         op, args = node.op, node.args
-        # Python's numbers have no ends.
+        # Python integers do not saturate.
         inner = self._plain if _is_number(node) else self
         if args and node.kind == "real" and _is_number(node):
-            # Rounded as it is everywhere, which Python would not do.
+            # Rounded to float32 as everywhere else; Python would not round.
             here = Environment({"q_idx": torch.zeros((), dtype=torch.int64)}, self._values)
             return self(nodes.const(float(evaluate(node, here))))
         if op == "eq" and all(arg.op == "read" and arg.kind != "real" for arg in args):
@@ -206,7 +206,7 @@ class _Text:
 
     def _read(self, node: Node) -> str:
         text = self._entry(node)
-        # Integers of 64 bits, as they are everywhere: small ones would wrap. Numbers of float32.
+        # int64 and float32, as everywhere else: smaller integers would wrap.
         value = cast(torch.Tensor, self._values[cast(Slot, node.own[0]).index])
         if node.kind == "int" and value.dtype != torch.int64:
             return f"{text}.long()"
@@ -221,7 +221,7 @@ class _Text:
         return f"{name}[{', '.join(map(self._place, node.args, shape))}]"
 
     def _place(self, index: Node, size: int) -> str:
-        """An index of a table: positions as they are, anything else kept inside, as it is read."""
+        """An index of a table: positions as they are, any other index clamped into the table."""
         if size == 1:
             return "0"
         if index.op == "index":
@@ -270,7 +270,7 @@ class _Text:
 
 
 def _combined(node: Node) -> tuple[Node, ...]:
-    """The operands of a sum or a product, the numbers that it begins with as one."""
+    """The operands of a sum or a product, its leading numbers combined into one."""
     args = in_order(node)
     numbers = tuple(takewhile(_is_number, args))
     if node.kind != "real" or len(numbers) < 2:
@@ -291,8 +291,8 @@ def _is_number(node: Node) -> bool:
 def interval_function(intervals: torch.Tensor) -> Callable[..., torch.Tensor]:
     """`mask_mod` that keeps keys in one of the intervals of their query.
 
-    Intervals are int32 `[2, batch, heads, intervals, q_len]`, first keys and ends. Each is a tensor
-    of its own that is read at the query alone, which torch's kernels lower without a look at pairs.
+    Intervals are int32 `[2, batch, heads, intervals, q_len]`, first keys and ends. Each becomes a
+    tensor that is read at the query alone, which torch's kernels lower without reading pairs.
     """
     _, batches, heads, count, _ = intervals.shape
     starts = [intervals[0, :, :, number].contiguous() for number in range(count)]

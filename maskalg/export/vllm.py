@@ -24,7 +24,7 @@ class VllmMask(NamedTuple):
         hint_fn: `hint_fn(q_block, kv_block, block_size)`, True for blocks that may keep a pair:
             those that the proof does not call empty, found for all positions below `length`.
         block_size: positions of a block of the cache, for which the hint was found.
-        length: positions of a request at most.
+        length: most positions of a request.
     """
 
     logical_mask_mod: Callable[..., torch.Tensor]
@@ -80,7 +80,7 @@ def to_vllm(
         runs: where the runs of each row of blocks begin, int32 `[rows + 1]`; first blocks and ends
             of the runs that are not empty, int32 `[runs]`.
         block_size: positions of a block.
-        length: positions at most.
+        length: most positions of a request.
 
     Raises:
         ValueError: a mask that differs between batch entries or heads.
@@ -136,9 +136,9 @@ def to_ranges(mask: Expression, intervals: torch.Tensor, length: int) -> VllmRan
         wrong = (~first_only | (past <= place) | (part[last] != part)).nonzero()
         if len(wrong):
             raise MaskValueError(
-                f'to_vllm(form="ranges"): the keys of query {int(wrong[0])} of {mask} are not '
-                "those up to the end of a range of tokens that see each other, beside causal "
-                'attention. Write `causal | spans(ids)`, or form="function".'
+                f'to_vllm(form="ranges"): query {int(wrong[0])} of {mask} does not keep exactly '
+                "the keys up to itself and those of one range of tokens that see each other. Write "
+                '`causal | spans(ids)`, or form="function".'
             )
         some = begins & (last > place)
         found[request] = list(zip(place[some].tolist(), last[some].tolist(), strict=True))

@@ -1,4 +1,4 @@
-"""The biases, what a score becomes: a file for each or for a family."""
+"""The biases, functions of the score: a file for each or for a family."""
 
 from ..discovery import public
 

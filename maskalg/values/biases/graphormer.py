@@ -33,7 +33,7 @@ def graphormer(table: Entries, distances: Entries) -> Bias:
 
     Raises:
         ValueError: on the CPU, a distance that `table` has no entry for. On a GPU and in compiled
-            functions, where nothing waits for entries, it is taken for the nearest.
+            functions distances are not checked, and such a distance counts as the nearest.
 
     Source: Graphormer (Ying et al., 2021).
     """

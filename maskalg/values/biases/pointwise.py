@@ -18,16 +18,16 @@ __all__ = ["key_bias", "dense_bias"]
 
 
 def key_bias(tensor: Entries) -> Bias:
-    """s + tensor[batch, head, k]: what every query adds for a key.
+    """s + tensor[batch, head, k]: the same number for a key at every query.
 
     Args:
         tensor: floating `[length]` or `[batch, heads, length]`; batch and heads of size 1 are
             broadcast. Receives a gradient when it requires one.
 
     Raises:
-        TypeError: no floating-point tensor.
-        ValueError: a tensor of another rank. One of two dimensions is refused, as nothing tells
-            `[batch, length]` from `[heads, length]`: write which by a dimension of size 1.
+        TypeError: a tensor that is not floating-point.
+        ValueError: a tensor of another rank. Two dimensions are refused, since they may mean
+            `[batch, length]` or `[heads, length]`: add the missing dimension, of size 1.
     """
     shapes = "[length] or [batch, heads, length]"
     table = real_table("key_bias", "tensor", tensor, (1, 2, 3), shapes)

@@ -44,7 +44,7 @@ def relative_2d(table: Entries, window: tuple[int, int]) -> Bias:
             f"{call}: a window of {window} has {places[0] * places[1]} relative places, but table "
             f"has {table.shape[0]} entries along dimension 0."
         )
-    # A view, so that places off the window are noticed instead of read in the next row.
+    # A view with an axis for each side: places off the window are refused instead of read.
     entries = Table("table", table.view(*places, table.shape[1]))
     height, width = (_side(entries, axis) for axis in (0, 1))
     rows = nodes.subtract(nodes.floordiv(Q, width), nodes.floordiv(K, width))
@@ -67,8 +67,8 @@ def _side(entries: Table, axis: int) -> Node:
 def decomposed(rel_h: Entries, rel_w: Entries) -> Bias:
     """s + rel_h[batch, head, q, y_k] + rel_w[batch, head, q, x_k] on keys in W columns.
 
-    Key k stands at y = k // W, x = k mod W. The tensors are what queries score the rows and the
-    columns with: `rel_h = einsum("bhqd,qyd->bhqy", query, rows)` and `rel_w` alike.
+    Key k stands at y = k // W, x = k mod W. The tensors are scores of queries with rows and with
+    columns: `rel_h = einsum("bhqd,qyd->bhqy", query, rows)` and `rel_w` alike.
 
     Args:
         rel_h: floating `[batch, heads, queries, H]`.

@@ -25,8 +25,8 @@ def softcap(cap: float | Entries | Index) -> Bias:
     Args:
         cap: bound of the result's magnitude, > 0: a number; a floating tensor, 0-d or `[heads]`,
             which receives a gradient when it requires one; or an index expression, such as
-            `scalar(30.0, "cap")`. The sign of tensors and expressions
-            does not count, and 0 gives NaN.
+            `scalar(30.0, "cap")`. Tensors and expressions may be negative, with the same result;
+            0 gives NaN.
 
     Raises:
         TypeError: a cap that is none of these.

@@ -25,10 +25,10 @@ __all__ = ["t5"]
 def t5(table: Entries, *, bidirectional: bool = True, max_distance: int = 128) -> Bias:
     """s + table[bucket(k - q), head].
 
-    With n buckets for a direction, distances d < n // 2 have a bucket each; farther ones share
-    buckets whose width grows with the logarithm of d, up to `max_distance`, from where on all share
-    the last. With `bidirectional` half of the buckets are for keys before the query and its own,
-    half for keys after it; without, keys after the query count as distance 0.
+    With n buckets for a direction, distances d < n // 2 have a bucket each. Farther distances share
+    buckets that are even in the logarithm of d, and all from `max_distance` on share the last. With
+    `bidirectional` half of the buckets are for keys up to the query, half for keys after it;
+    otherwise keys after the query count as distance 0.
 
     Args:
         table: floating `[buckets, heads]`, as T5's `relative_attention_bias.weight`; an even number

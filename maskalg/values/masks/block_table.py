@@ -25,7 +25,7 @@ Block = int | tuple[int, int]
 
 
 class _BlockTable(Ways, name="block_table"):
-    """Whole blocks, kept as a table says: `block_table(table, block)`, or from lists of indices."""
+    """Whole blocks that a table keeps or drops: `block_table(table, block)`, or from lists."""
 
     __slots__ = ()
 
@@ -80,8 +80,8 @@ class _BlockTable(Ways, name="block_table"):
             group: as `block_table` takes it.
 
         Raises:
-            ValueError: on the CPU, an entry that counts and is no column. On a GPU and in compiled
-                functions, where nothing waits for entries, it keeps nothing.
+            ValueError: on the CPU, a counted entry that is no column. On a GPU and in compiled
+                functions entries are not checked, and such an entry keeps nothing.
         """
         call = "block_table.from_kv_indices"
         kv_indices = integers(call, "kv_indices", kv_indices)

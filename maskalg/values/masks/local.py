@@ -96,11 +96,11 @@ def dilated(dilation: int) -> Mask:
 
 
 def strided(stride: int) -> Mask:
-    """q >= k and (q - k < stride or (q - k) mod stride = 0): what is near, and every stride-th key.
+    """q >= k and (q - k < stride or (q - k) mod stride = 0): near keys, and every stride-th key.
 
     Args:
-        stride: length of the local window and distance of the far keys, >= 1; about the square
-            root of the length makes the mask as sparse as it gets.
+        stride: length of the local window and distance of the far keys, >= 1; the mask is sparsest
+            at about the square root of the length.
 
     Source: the strided pattern of Sparse Transformers (Child et al., 2019).
     """

@@ -32,12 +32,13 @@ class _Padding(Ways, name="padding"):
 
         Args:
             lengths: integer tensor `[batch]`, the number of real tokens of each sequence.
-            queries: drop padded queries too (their output is then 0 and their lse -inf): True where
-                they are as many as the keys, or an integer tensor `[batch]` of their numbers.
+            queries: drop padded queries too (their output is then 0 and their lse -inf): True if
+                each sequence has as many queries as keys, or the numbers of real queries, an
+                integer tensor `[batch]`.
 
         Raises:
-            TypeError: no integer tensor.
-            ValueError: a tensor of another rank; at the call, of another batch.
+            TypeError: lengths that are no integer tensor.
+            ValueError: a tensor of another rank; at the call, of another batch size.
 
         Examples:
             >>> padding([3], queries=[2]).to_dense(3)[0, 0].int().tolist()
@@ -55,11 +56,11 @@ class _Padding(Ways, name="padding"):
         Args:
             attention_mask: Boolean or integer tensor `[batch, kv_len]` as tokenizers make it: True
                 or not 0 for a real token.
-            queries: drop padded queries too: True where queries and keys are the same positions, or
-                such a tensor `[batch, q_len]` of theirs.
+            queries: drop padded queries too: True if queries and keys are the same positions, or
+                the attention mask `[batch, q_len]` of the queries.
 
         Raises:
-            TypeError: no Boolean or integer tensor.
+            TypeError: an attention mask that is no Boolean or integer tensor.
             ValueError: a tensor of another rank; at the call, fewer entries than keys.
 
         Source: `attention_mask` of Hugging Face transformers.

@@ -20,7 +20,7 @@ __all__ = ["vertical_slash"]
 
 
 class _VerticalSlash(Ways, name="vertical_slash"):
-    """Columns and diagonals, kept as flags say: `vertical_slash(vertical, slash)`, or lists."""
+    """Columns and diagonals that flags keep: `vertical_slash(vertical, slash)`, or from lists."""
 
     __slots__ = ()
 
@@ -30,7 +30,7 @@ class _VerticalSlash(Ways, name="vertical_slash"):
         Args:
             vertical: Boolean tensor over keys: `[length]`, `[heads, length]` or
                 `[batch, heads, length]`; dimensions of size 1 are broadcast.
-            slash: Boolean tensor over distances q - k, of such a shape; entry 0 is the diagonal.
+            slash: Boolean tensor over distances q - k, likewise; entry 0 is the diagonal.
 
         Source: the vertical-slash pattern of MInference (Jiang et al., 2024).
         """
@@ -52,7 +52,7 @@ class _VerticalSlash(Ways, name="vertical_slash"):
 
         Raises:
             ValueError: on the CPU, an index that is no position. On a GPU and in compiled
-                functions, where nothing waits for entries, it keeps nothing.
+                functions indices are not checked, and such an index keeps nothing.
         """
         return self(
             _flags("vertical", vertical, length),

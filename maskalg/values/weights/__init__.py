@@ -1,4 +1,4 @@
-"""Weight functions, what turns a score into a weight: a file for each or for a family."""
+"""Weight functions, which turn a score into a weight: a file for each or for a family."""
 
 from ..discovery import public
 

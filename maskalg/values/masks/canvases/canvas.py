@@ -37,7 +37,7 @@ class Window:
         if self.dilation is None:
             return self._keeps(q, k, self.extent)
         q_rest, k_rest = nodes.mod(q, self.dilation), nodes.mod(k, self.dilation)
-        # Of the positions with one remainder there may be one more than with another.
+        # One remainder may have one position more than another.
         fewer = nodes.floordiv(self.extent, self.dilation)
         longer = nodes.gt(nodes.mod(self.extent, self.dilation), q_rest)
         extent = nodes.where(longer, nodes.add(fewer, nodes.const(1)), fewer)
@@ -151,7 +151,7 @@ def flags(call: str, name: str, value: Flags, rank: int) -> list[bool]:
 def windows_on(
     call: str, extents: Sequence[Leaf], window: Sizes, dilation: Sizes = 1, causal: Flags = False
 ) -> tuple[list[Window], list[Label | str]]:
-    """The window of each axis, and how the arguments that say so are printed."""
+    """The window of each axis, and its arguments as the label prints them."""
     rank = len(extents)
     sizes = per_axis(call, "window", window, rank)
     steps = per_axis(call, "dilation", dilation, rank)

@@ -68,7 +68,7 @@ def tiled_neighborhood(shape: Sizes, tile: Sizes, window: Sizes, causal: Flags =
     Args:
         shape: extents of the canvas, as `neighborhood` takes them.
         tile: sides of a tile, >= 1; each divides the canvas.
-        window: keys for each axis, as `neighborhood` takes them, and so `causal`.
+        window: keys for each axis, as in `neighborhood`; likewise `causal`.
 
     Source: static tiles of attention-gym; token permutation of NATTEN (Hassani et al.,
     "Generalized Neighborhood Attention", 2025).
@@ -102,7 +102,7 @@ def morton_neighborhood(
 
     Args:
         shape: extents of the canvas, as `neighborhood` takes them.
-        window: keys for each axis, likewise `dilation` and `causal`, as `neighborhood` takes them.
+        window: keys for each axis, as in `neighborhood`; likewise `dilation` and `causal`.
         device: where the tables live.
 
     Source: Morton-ordered neighborhood of attention-gym.

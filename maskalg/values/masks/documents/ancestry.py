@@ -1,8 +1,8 @@
 """Ancestors in a forest as intervals of its depth-first order.
 
-Found for all nodes at once: a quantity is summed along the paths to the roots in as many steps as
-the depth has bits, over parents, then over parents of parents, and so on. Nodes that follow each
-other without a branch are one node meanwhile.
+All nodes are numbered at once: sums along the paths to the roots take as many steps as the depth
+has bits, over parents, then over parents of parents, and so on. A chain of nodes without a branch
+counts as one node.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ def ancestry(call: str, parents: torch.Tensor) -> Ancestry:
 
     Args:
         call: what was typed, for errors.
-        parents: integers `[nodes]`. Where they cannot be looked at, as on a GPU, nothing waits for
-            them: those past the last node are none, and circles go unnoticed.
+        parents: integers `[nodes]`. On a GPU they are not checked: a parent past the last node
+            counts as none, and circles go unnoticed.
 
     Raises:
         ValueError: a parent that is not a node, or parents that go round in a circle.

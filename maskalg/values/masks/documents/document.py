@@ -76,13 +76,12 @@ class _Document(Ways, name="document"):
 
         Args:
             lengths: tokens of each document, >= 0: `[documents]` for one packing, or
-                `[batch, documents]` for one in each batch entry. Rows of a list may differ in
-                length, as do tensors in it; a tensor fills its rows up with zeros. Those of a
-                tensor on a GPU are not checked.
-            total: length of the packed sequence when it is longer than the documents; positions
-                past the last document keep nothing. By default the sum of the lengths, of the
-                longest packing where there are several, which is read from the device where they
-                are a tensor there.
+                `[batch, documents]` for one packing in each batch entry. Rows of a list may differ
+                in length, and be tensors; rows of a tensor are filled up with zeros. Lengths on a
+                GPU are not checked.
+            total: length of the packed sequence if it is longer than the documents; positions past
+                the last document keep nothing. By default the sum of the lengths, of the longest
+                packing if there are several; it is read from the device if the lengths are there.
             device: where the ids live; by default that of `lengths`.
 
         Raises:
@@ -125,16 +124,16 @@ class _Document(Ways, name="document"):
 
         Args:
             cu_seqlens: cumulative lengths, starting at 0, as variable-length attention takes them.
-            kv_cu_seqlens: those of the keys where they differ from those of the queries, for as
-                many documents.
+            kv_cu_seqlens: cumulative lengths of the keys, of as many documents, if they differ from
+                those of the queries.
             total: length of the packed sequence, or `(q_len, kv_len)`; by default the last entry
                 (read from the device once, here). Positions past the last entry keep nothing.
 
         Raises:
-            TypeError: no integer tensor.
-            ValueError: entries, on the CPU, that do not start at 0 or that descend, or a `total`
-                that is less than the last one. Those on a GPU are not waited for. Another number of
-                documents for keys than for queries.
+            TypeError: cumulative lengths that are no integer tensor.
+            ValueError: another number of documents for keys than for queries; on the CPU, entries
+                that do not start at 0 or that descend, or a `total` less than the last entry.
+                Entries on a GPU are not checked.
 
         Source: `cu_seqlens_q` and `cu_seqlens_k` of FlashAttention.
 
@@ -148,7 +147,7 @@ class _Document(Ways, name="document"):
 
 
 def _packings(call: str, lengths: object) -> tuple[torch.Tensor, list[int]]:
-    """Lengths `[documents]` or `[batch, documents]`, and their sums where they can be read."""
+    """Lengths `[documents]` or `[batch, documents]`, and their sums if they are on the CPU."""
     if isinstance(lengths, (list, tuple)) and lengths and all(map(is_listed, lengths)):
         rows, sums = zip(*[_sizes(call, row, "[documents]") for row in lengths], strict=True)
         sizes = torch.nn.utils.rnn.pad_sequence(list(rows), batch_first=True)
@@ -186,7 +185,7 @@ def packed(
     kv_cu_seqlens: object,
     total: int | tuple[int, int] | None,
 ) -> Mask:
-    """The mask that `atom` makes of the ids of packed documents; nothing past the last of them."""
+    """The mask that `atom` makes of the ids of packed documents; nothing past the last document."""
     q_total, kv_total = _totals(call, total)
     of_queries = cumulative(call, "cu_seqlens", cu_seqlens, q_total)
     alike = kv_cu_seqlens is None or kv_cu_seqlens is cu_seqlens
@@ -197,7 +196,7 @@ def packed(
     if of_keys.shape != of_queries.shape:
         wanted = f"{list(of_queries.shape)}, as cu_seqlens has"
         raise errors.tensor_shape(call, "kv_cu_seqlens", list(of_keys.shape), wanted)
-    # Keys past the last document have another id than queries there: one document more ends there.
+    # Keys and queries past the last document must have different ids: keys get one document more.
     ids, kv_ids = (
         packed_ids(of_queries, q_total),
         packed_ids(torch.cat([of_keys, of_keys[-1:]]), kv_total),
@@ -243,7 +242,7 @@ def _one_packing(
     total: int | None,
     device: torch.device | str | None = None,
 ) -> Mask:
-    """Queries and keys packed alike, in `total` positions; None is as many as they have."""
+    """Queries and keys packed alike in `total` positions, by default the sum of the lengths."""
     mask = atom(packed_ids(cu_seqlens, total, device), None)
     if total is None and cu_seqlens.ndim == 1:
         return mask
@@ -259,7 +258,7 @@ def packed_ids(
     """The document of each of `length` positions, int32, counted from 1; None is the last entry.
 
     `[length]`, or `[batch, length]` of cumulative lengths `[batch, documents + 1]`, on `device` or
-    theirs. They ascend, also where cumulative lengths that nobody looked at do not.
+    theirs. The ids ascend even if unchecked cumulative lengths do not.
     """
     length = int(cu_seqlens[..., -1].max()) if length is None else length
     known = None if torch.compiler.is_compiling() else _documents(cu_seqlens)
@@ -275,7 +274,7 @@ def packed_ids(
 
 
 def _documents(cu_seqlens: torch.Tensor) -> tuple[int, float | None]:
-    """How many there are, and, where they can be read, the tokens of a token's document."""
+    """The number of documents, and, from the CPU, the mean length of a token's document."""
     count = cu_seqlens.shape[-1] - 1
     if not readable(cu_seqlens):
         return count, None

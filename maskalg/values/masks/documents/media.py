@@ -1,4 +1,4 @@
-"""Media that stand apart from the text that sees them."""
+"""Images or clips in a sequence of their own, which the text sees by cross-attention."""
 
 from __future__ import annotations
 

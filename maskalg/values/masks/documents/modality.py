@@ -26,8 +26,8 @@ def modality(types: Entries, allowed: Entries) -> Mask:
         allowed: Boolean tensor `[kinds, kinds]`, queries by keys.
 
     Raises:
-        ValueError: on the CPU, types outside of `allowed`. On a GPU and in compiled functions,
-            where nothing waits for entries, they are taken for the nearest kind.
+        ValueError: on the CPU, types outside of `allowed`. On a GPU and in compiled functions types
+            are not checked, and such a type counts as the nearest kind.
 
     Source: mixtures of modalities, such as Chameleon and Mixture-of-Transformers.
     """

@@ -52,21 +52,21 @@ class _PerDocument(Ways, name="per_document"):
         packed sequence. Where `mask` depends on q - k alone this is `mask & document(ids)`.
 
         Args:
-            mask: what is kept within a document; it may not read tensors at positions.
-            ids: integer tensor `[length]` or `[batch, length]` as `document` takes it. Positions
-                are counted from the first occurrence of an id. It is found here and by `bind`, not
-                after entries are changed in place.
-            kv_ids: the ids of the keys where they differ from those of the queries. Positions are
-                counted from the document's first key then, and its last query stands where its last
-                key does (bottom right), as FlashAttention has it: with `causal`, two queries and
-                five keys of a document are the last two steps of five.
-            align: "first" has the first query of a document stand where its first key does (top
-                left), as xformers' `BlockDiagonalCausalMask` and `causal_upper_left` of torch do.
-            order: how the ids lie, as `document` takes it.
+            mask: the mask within a document; it may not read tensors at positions.
+            ids: integer tensor `[length]` or `[batch, length]`, as in `document`. Positions are
+                counted from the first occurrence of an id, which is found here and by `bind`, but
+                not when entries are changed in place.
+            kv_ids: the ids of the keys, if they differ from those of the queries. Positions are
+                then counted from the document's first key, and its last query stands at its last
+                key (bottom right), as in FlashAttention: with `causal`, two queries and five keys
+                of a document are the last two steps of five.
+            align: "first" puts the first query of a document at its first key (top left), as
+                xformers' `BlockDiagonalCausalMask` and `causal_upper_left` of torch do.
+            order: the declared order of the ids, as in `document`.
 
         Raises:
             TypeError, ValueError: `ids` of another type, shape or order; a mask that reads a tensor
-                at positions, whose length cannot be checked here; another `align`.
+                at positions, since its length cannot be checked here; another `align`.
 
         Source: document masks of attention-gym, which restart positions at cumulative lengths.
 
@@ -78,9 +78,9 @@ class _PerDocument(Ways, name="per_document"):
         call = "per_document(…)"
         if align not in _AHEAD:
             raise errors.MaskValueError(
-                f"{call}: align must be one of {', '.join(map(repr, _AHEAD))}, got {align!r}. Of a "
-                "document whose queries and keys differ in number, it says which of them stand "
-                "side by side."
+                f"{call}: align must be one of {', '.join(map(repr, _AHEAD))}, got {align!r}. It "
+                "says which query and key of a document stand at one position where their numbers "
+                "differ."
             )
         if not isinstance(mask, Mask):
             raise errors.tensor_dtype(call, "mask", type(mask).__name__, "a mask")
@@ -89,10 +89,10 @@ class _PerDocument(Ways, name="per_document"):
                 read = node.own[0]
                 given = read.sources[0] if isinstance(read, Derived) else read
                 raise errors.MaskValueError(
-                    f"{call}: the inner mask reads {given.name} at positions, of which a document "
-                    f"may have more than {given.name} has entries. Inside documents use masks of "
-                    f"distances, lengths and chunks; combine masks on tensors outside: {call} & "
-                    "other."
+                    f"{call}: the inner mask reads {given.name} at positions, and a document may "
+                    f"have more positions than {given.name} has entries. Inside documents use "
+                    f"masks of distances, lengths and chunks; combine masks on tensors outside: "
+                    f"{call} & other."
                 )
         queries = positions(call, "ids", ids, order)
         keys = queries if kv_ids is None else positions(call, "kv_ids", kv_ids, order)
@@ -122,15 +122,14 @@ class _PerDocument(Ways, name="per_document"):
         """`mask` in documents between consecutive entries of `cu_seqlens` `[documents + 1]`.
 
         `per_document.from_cu_seqlens(causal, cu_seqlens_q, cu_seqlens_k)` is variable-length
-        attention with `causal=True`, `window(left, right)` in place of `causal` its `window_size`:
-        the last query of a document stands where its last key does. A query that has no key there,
-        for its document has more queries than keys, has output 0.
+        attention with `causal=True`; with `window(left, right)` in place of `causal`, that is its
+        `window_size`. The last query of a document stands at its last key. If a document has more
+        queries than keys, the queries before its first key have output 0.
 
         Args:
-            mask: as `per_document` takes it.
-            cu_seqlens: as `document.from_cu_seqlens` takes it, and likewise `kv_cu_seqlens` and
-                `total`.
-            align: as `per_document` takes it.
+            mask: as in `per_document`.
+            cu_seqlens: as in `document.from_cu_seqlens`; likewise `kv_cu_seqlens` and `total`.
+            align: as in `per_document`.
 
         Raises:
             TypeError, ValueError: what `per_document` and `document.from_cu_seqlens` raise.
@@ -186,9 +185,9 @@ def _first(ids: torch.Tensor, kv_ids: torch.Tensor) -> torch.Tensor:
 
 
 def _ends(ids: torch.Tensor, kv_ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """For each of `ids` the first and last place in `kv_ids` with the same id, int32; any without.
+    """For each of `ids` the first and last place in `kv_ids` with the same id, int32.
 
-    Nothing is read back: where the tensors live on a GPU, nobody waits for it.
+    The places are arbitrary if no key has the id. The host does not wait for a GPU.
     """
     shape = torch.broadcast_shapes(ids.shape[:-1], kv_ids.shape[:-1])
     # Others than those bound may come in another integer type.

@@ -1,4 +1,4 @@
-"""Documents that share what stands before them: rollouts of one prompt, turns of one dialogue."""
+"""Documents that share a prefix: rollouts of one prompt, turns of one dialogue."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class _SharedPrefix(Ways, name="shared_prefix"):
     __slots__ = ()
 
     def __call__(self, ids: Entries, parents: Entries) -> Mask:
-        """Causal within one's own document, and everything in the documents it continues.
+        """Causal within the query's own document, and every key of the documents it continues.
 
         A query keeps the keys of its own document up to itself, and all keys of that document's
         parent, of the parent's parent, and so on: one prompt serves all its rollouts, one turn all
@@ -55,18 +55,17 @@ class _SharedPrefix(Ways, name="shared_prefix"):
         Args:
             ids: integer tensor `[length]` or `[batch, length]`: the document of each position, an
                 index into `parents`.
-            parents: integer tensor `[documents]`: the document that each continues, negative for
-                none. On the device of the ids, nothing waits for it.
+            parents: integer tensor `[documents]` on the device of the ids: the document that each
+                continues, negative for none.
 
-        Documents on the CPU that are packed depth first, each right behind what it continues, are
-        intervals of queries for every key; others are decided by two tables, as in `tree`. The same
-        tiles are visited.
+        If ids on the CPU are packed depth first, each document right behind the one it continues,
+        every key has one interval of queries; otherwise two tables decide, as in `tree`. Both ways
+        visit the same tiles.
 
         Raises:
             ValueError: on the CPU, ids that are no index of `parents`, a parent that is no
-                document, a circle. On a GPU and in compiled functions, where nothing waits for
-                entries, such an id is taken for the nearest, such a parent for none, and a circle
-                goes unnoticed.
+                document, a circle. On a GPU and in compiled functions entries are not checked: such
+                an id counts as the nearest, such a parent as none, and a circle goes unnoticed.
 
         Source: prefix sharing of rollouts in reinforcement learning; Hydragen (Juravsky et al.,
         2024).
@@ -150,7 +149,7 @@ class _SharedPrefix(Ways, name="shared_prefix"):
     ) -> torch.Tensor:
         """The position of each token in its own sequence, int64 `[length]`: its `position_ids`.
 
-        Positions past the last segment have 0. Takes what `from_cu_seqlens` takes, with its errors.
+        0 past the last segment. Arguments and errors are those of `from_cu_seqlens`.
         """
         total, cu_seqlens, above = _checked(_DEPTHS, cu_seqlens, parents, total)
         where = cu_seqlens.device if device is None else torch.device(device)
@@ -293,7 +292,7 @@ def _past_each(call: str, parents: torch.Tensor) -> torch.Tensor:
             for part in own[:, None].split(max(_PAIRS_AT_ONCE // (count + 1), 1))
         ]
     )
-    # What a segment continues is still open there; of none, -1 reads the number that is added.
+    # A segment's parent is still open there; without a parent, -1 reads the number that is added.
     until = torch.nn.functional.pad(past, (0, 1), value=count + 1)
     right = (parents < own) & (until[parents.clamp(-1, count - 1)] > own)
     if readable(right):

@@ -19,7 +19,7 @@ __all__ = ["spans"]
 
 
 def spans(ids: Entries) -> Mask:
-    """ids[q] = ids[k] >= 0: the tokens of one span see each other, those outside see none.
+    """ids[q] = ids[k] >= 0: the tokens of one span see each other; tokens outside spans see none.
 
     `causal | spans(ids)` is text read from left to right with images seen whole.
 
@@ -39,8 +39,8 @@ def spans(ids: Entries) -> Mask:
 def _apart(ids: torch.Tensor) -> torch.Tensor:
     """Ids in which each token outside all spans has one of its own.
 
-    With one id for all of them their first and last token would enclose nearly every key, and
-    blocks between spans were known to be empty only after a look at them.
+    With one id for all of them, their first and last token would enclose nearly every key, and
+    blocks between spans would have to be evaluated to be known as empty.
     """
     ids = ids if ids.dtype == torch.int64 else ids.to(torch.int32)
     if readable(ids) and ids.shape[-1]:

@@ -69,7 +69,7 @@ def tree(parents: Entries, prompt: int | Entries = 0) -> Mask:
 
 
 def _place(table: Table, index: Node) -> Node:
-    """An entry of the tree; the first one for positions in the prompt, where it is not used."""
+    """The tree entry of a position; the first entry for prompt positions, which do not use it."""
     return at(table, nodes.maximum(index, ZERO))
 
 

@@ -21,8 +21,8 @@ __all__ = ["dense"]
 def dense(tensor: Entries) -> Mask:
     """A Boolean tensor, True where kept: `[q, k]`, `[heads, q, k]` or `[batch, heads, q, k]`.
 
-    Dimensions of size 1 are broadcast. Blocks are found by looking at every element; prefer a
-    formula where there is one.
+    Dimensions of size 1 are broadcast. Blocks are labelled by reading every element; prefer a
+    formula if there is one.
     """
     given = as_tensor(tensor)
     if not isinstance(given, torch.Tensor) or given.dtype != torch.bool:
