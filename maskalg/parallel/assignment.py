@@ -1,12 +1,12 @@
-"""Chunks to ranks: as many for each, the same work for each, and few cuts.
+"""Chunks to ranks: equally many chunks and equal work for each rank, with few cuts.
 
-Put the chunks on a circle and slide a window of one rank's number of chunks around it. The mean of
-its work over all places is a rank's share, and a step changes it by the difference of two chunks:
-so some place has the share to within that difference. That window is the first rank's. Join the
-ends, and go on with the rest: ranks have as many chunks and the same work, and there are at most
-two cuts for each. (Two thieves of a necklace with two kinds of beads need two cuts: Alon, 1987.)
+Put the chunks on a circle and slide a window of one rank's number of chunks around it. The work in
+the window, averaged over all places, is a rank's share. A step of the window changes its work by
+the difference of two chunks, so at some place it is the share to within that difference. That
+window is the first rank's. Join the ends, and go on with the remaining chunks and ranks. Each rank
+makes at most two cuts. (Two thieves of a necklace with two kinds of beads need two: Alon, 1987.)
 
-Of the places that are good enough, the one is taken whose new cuts the fewest keys must cross.
+Among the good places, the one is taken whose new cuts the fewest keys must cross.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ import numpy as np
 
 from .work import Numbers, Reals
 
-_ABOVE: Final = 0.005  # of a rank's share, that a window may have more: a place for cheap cuts
+_ABOVE: Final = 0.005  # how much more than its share a window may have, so that cuts are cheap
 _SWAPS: Final = 256
 _PARTNERS: Final = 8
 
 
 def candidates(work: Reals, crossing: Reals, ranks: int) -> list[Numbers]:
-    """Ranks of chunks to choose from: by windows; whole ranges; one from each end.
+    """Candidate ranks of chunks: by windows on a circle; whole ranges; a range from each end.
 
-    Whole ranges are best where queries do alike, such as in windows and images; one range from
-    each end where work grows evenly, as it does under `causal`.
+    Whole ranges are best if all queries have equal work, as in windows and images; a range from
+    each end if work grows evenly, as under `causal`.
     """
     chunks = len(work)
     place = np.arange(chunks)
@@ -44,7 +44,7 @@ def assigned(work: Reals, crossing: Reals, ranks: int) -> Numbers:
     Args:
         work: of each chunk of queries.
         crossing: float64 `[chunks + 1]`, what a cut before each chunk costs.
-        ranks: how many; numbers of chunks of two ranks differ by at most one.
+        ranks: number of ranks; their numbers of chunks differ by at most one.
     """
     share = float(work.sum()) / ranks
     circle = _Circle(np.arange(len(work)), work, crossing[:-1].copy())
@@ -62,7 +62,7 @@ def assigned(work: Reals, crossing: Reals, ranks: int) -> Numbers:
 
 @dataclass(frozen=True)
 class _Circle:
-    """Chunks that no rank has yet, their work, and what a cut before each costs: 0 at a joint."""
+    """Chunks without a rank so far, their work, and the cost of a cut before each, 0 at a joint."""
 
     chunk: Numbers
     work: Reals
@@ -121,7 +121,7 @@ def _swap(owner: Numbers, work: Reals, ranks: int) -> None:
 def _exchange(
     owner: Numbers, work: Reals, between: tuple[int, int], apart: float
 ) -> tuple[int, int] | None:
-    """A chunk of each of two ranks whose exchange takes about half of what they are apart."""
+    """A chunk of each of two ranks whose exchange about halves their difference in work."""
     ours, theirs = ((owner == rank).nonzero()[0] for rank in between)
     theirs = theirs[work[theirs].argsort()]
     at = np.searchsorted(work[theirs], work[ours] - apart / 2)
@@ -135,7 +135,7 @@ def _exchange(
 
 
 def _in_order(owner: Numbers, ranks: int) -> Numbers:
-    """Ranks renumbered by where their first chunk stands, so that neighbours are neighbours."""
+    """Ranks renumbered in the order of their first chunks, so that neighbours are neighbours."""
     first = np.full(ranks, len(owner))
     np.minimum.at(first, owner, np.arange(len(owner)))
     number = np.empty(ranks, dtype=np.int64)

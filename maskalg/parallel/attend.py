@@ -1,7 +1,7 @@
 """`parallel.attention()`: attention over a sequence that a plan shares among processes.
 
-Each rank attends with its queries to the keys it holds while those it needs of others travel, then
-to what came, and merges. Ranges of consecutive tokens are calls of their own under a shifted mask,
+Each rank attends to the keys it holds while the keys it needs from other ranks travel, then attends
+to those, and merges the results. Each range of consecutive tokens is a call under a shifted mask,
 so kernels and proofs are those of one process.
 """
 
@@ -64,21 +64,21 @@ def attention(
     to the process that holds them, in the same order every time.
 
     Args:
-        query: `[batch, heads, tokens, dim]`, those of this process.
+        query: `[batch, heads, tokens, dim]`, the tokens of this process.
         key: `[batch, kv_heads, tokens, dim]`, likewise.
         value: `[batch, kv_heads, tokens, value_dim]`, likewise, in the dtype of `key`.
         score: the mask that was planned, or a score with that mask.
         plan: the plan, equal on all processes.
-        layer: which of the plan's masks it is.
+        layer: the number of the score's mask in the plan.
         group: a process group or a device mesh of one dimension; None is the default group.
-        method: "gather" exchanges all keys at once, and keeps them for the gradients. "ring"
-            exchanges with one rank at a time, while it attends to the keys that came before, and
-            again for the gradients: it holds the keys of at most two ranks.
-        scale: as `maskalg.attention` takes it.
+        method: "gather" exchanges all keys at once, and keeps them for the backward pass. "ring"
+            exchanges keys with one rank at a time, while it attends to those received before, and
+            exchanges them again backward: it holds the keys of at most two ranks.
+        scale: as in `maskalg.attention`.
         weight: softmax, or softmax with a sink.
         sum_learned: whether gradients of biases and sinks are summed over the group. Pass False
-            if FSDP or DDP does that for the same ranks.
-        backend: as `maskalg.attention` takes it.
+            if FSDP or DDP sums them over the same ranks.
+        backend: as in `maskalg.attention`.
 
     Returns:
         The output `[batch, heads, tokens, value_dim]`, in bfloat16 for float8 inputs, which have no
@@ -102,8 +102,9 @@ def attention(
     check_weight(weight, query, return_lse=False)
     if weight.formula is not None:
         raise errors.MaskValueError(
-            f"parallel.attention: parts of the keys are merged by their lse, which {weight} has "
-            "not. Pass softmax or softmax_with_sink, or gather the keys and call maskalg.attention."
+            f"parallel.attention: parts of the keys are merged by their lse, and {weight} weights "
+            "have none. Pass softmax or softmax_with_sink, or gather the keys and call "
+            "maskalg.attention."
         )
     if method not in ("gather", "ring"):
         raise errors.MaskValueError(
@@ -146,7 +147,7 @@ class _Options:
 
 @dataclass(frozen=True, eq=False)
 class _Part:
-    """Keys and values at hand, the calls of attention to them, and the exchange they came by."""
+    """Keys and values that a rank holds, the calls to them, and the exchange that brought them."""
 
     key: torch.Tensor
     value: torch.Tensor
@@ -182,7 +183,7 @@ class _Run:
     def _computed(
         self, inputs: _Inputs, score: Expression, room: torch.Tensor | None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Output and lse of a call, the output in its room where the backend writes to it."""
+        """Output and lse of a call; the output is written in place if the backend can."""
         scale, backend = self.options.scale, self.options.backend
         if traced(inputs[0], backend):
             return attend(*inputs, score, scale=scale, return_lse=True, backend=backend)
@@ -195,9 +196,9 @@ class _Run:
         return out, lse
 
     def _parts(self, key: torch.Tensor, value: torch.Tensor) -> Iterator[_Part]:
-        """The keys of this rank, and those of one exchange after the other.
+        """The keys of this rank, then those of each exchange.
 
-        The next exchange goes on while the caller computes with the last.
+        An exchange runs while the caller computes with the keys of the one before.
         """
         hops = self.steps.hops
         next_ = self._sent(hops[0], key, value) if hops else None
@@ -226,9 +227,9 @@ class _Run:
         change: tuple[torch.Tensor, torch.Tensor | None],
         kept: list[_Part],
     ) -> list[torch.Tensor]:
-        """The gradients of `inputs`, those of keys and values from all ranks.
+        """The gradients of `inputs`, those of keys and values summed over all ranks.
 
-        Weights are exp(score - lse) of any part of the keys too, where the lse is that of all.
+        Each part of the keys uses the lse of all keys: its weights are exp(score - lse).
         """
         query, key, value, *learned = inputs
         ranges = self.steps
@@ -242,7 +243,7 @@ class _Run:
         if sent is not None:
             numbers = key.shape[0] * key.shape[1] * (key.shape[3] + value.shape[3])
             returned = [key.new_zeros((ranges.count, numbers), dtype=summed_in(key.dtype))]
-        # Two at most, or no more tokens than are this rank's.
+        # Two at most, or as many as this rank has tokens.
         arriving: list[tuple[Hop, Callable[[], torch.Tensor]]] = []
         # First those whose gradients have to travel.
         for part in reversed(kept) if kept else self._parts(key, value):
@@ -294,7 +295,7 @@ class _Run:
         of_rows: _Rows,
         rooms: tuple[torch.Tensor | None, ...],
     ) -> list[torch.Tensor]:
-        """Gradients of the inputs of a call and of learned tensors, from output, lse and theirs."""
+        """Gradients of a call's inputs and learned tensors, from output, lse and theirs."""
         leaves, wanted = [tensor.detach().requires_grad_() for tensor in learned], {}
         if leaves:
             with torch.enable_grad():
@@ -327,11 +328,11 @@ class _Attention(torch.autograd.Function):
     def forward(ctx: Any, run: _Run, *inputs: torch.Tensor) -> Tensors:
         out, lse, parts = run.forward(inputs)
         ctx.run, ctx.inputs = run, len(inputs)
-        # Keys and values that came are saved as autograd wants them saved.
+        # Received keys and values are saved by `save_for_backward`, as autograd requires.
         none = out.new_empty(0)
         ctx.parts = [replace(part, key=none, value=none) for part in parts]
         came = [x for part in parts if part.hop is not None for x in (part.key, part.value)]
-        # Tables are saved so that autograd tells of one that is changed before.
+        # Tables are saved so that autograd reports one that is written to before the backward pass.
         tables = [table for _, table in bound(run.score).tensors() if not table.is_inference()]
         ctx.save_for_backward(out, lse, *inputs, *came, *tables)
         ctx.set_materialize_grads(False)
@@ -380,7 +381,7 @@ class _Summed(torch.autograd.Function):
 def _exchange(
     rows: torch.Tensor, to: list[int], back: list[int], group: ProcessGroup | None
 ) -> Callable[[], torch.Tensor]:
-    """Send rows to the other ranks; what is returned waits for theirs."""
+    """Send rows to the other ranks; the returned function waits for the rows they send."""
     from torch import distributed
 
     came = rows.new_empty((sum(back), rows.shape[1]))
@@ -390,14 +391,14 @@ def _exchange(
 
     def wait() -> torch.Tensor:
         work.wait()
-        assert rows is not None  # they must last until they were sent
+        assert rows is not None  # kept alive until they are sent
         return came
 
     return wait
 
 
 def _add(totals: Sequence[torch.Tensor], hop: Hop, arrived: Callable[[], torch.Tensor]) -> None:
-    """Add gradients that other ranks return to totals, whose first dimension is of tokens."""
+    """Add gradients that other ranks return to totals `[tokens, …]`."""
     sizes = [total.shape[-1] for total in totals]
     rows = arrived().to(totals[0].dtype)
     parts = rows.view(len(rows), *totals[0].shape[1:-1], sum(sizes)).split(sizes, dim=-1)
@@ -417,14 +418,14 @@ def _packed(key: torch.Tensor, value: torch.Tensor, tokens: Tokens = slice(None)
 def _unpacked(
     rows: torch.Tensor, key: torch.Tensor, value: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Rows as keys and values of the shape that those have, but for the number of tokens."""
+    """Rows as keys and values, shaped like the given ones but for the number of tokens."""
     batch, heads, _, dim = key.shape
     both = rows.view(len(rows), batch, heads, dim + value.shape[3]).permute(1, 2, 0, 3)
     return both[..., :dim], both[..., dim:]
 
 
 def _shifted(score: Mask | Score, call: Call, *, remembered: bool) -> Expression:
-    """The score where the tokens of a call are."""
+    """The score shifted to the tokens of a call."""
     if not remembered:
         return score.shift(q=call.q_start, kv=call.kv_start)
     known = score.__dict__.setdefault("_shifted", {})

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 
 class PlanBalancer(_LoadBalancer):
-    """The order of tokens of a plan; rank r has the part number r of it.
+    """The token order of a plan; rank r has its r-th part.
 
-    Indices are on `device`, that of the tensors which torch puts in order.
+    Indices are on `device`, that of the tensors that torch reorders.
     """
 
     def __init__(self, plan: Plan, device: torch.device | str) -> None:

@@ -16,8 +16,8 @@ _ASCII: Final = (".", "+", "#")
 def picture(plan: Plan, width: int, *, ascii_only: bool = False) -> list[str]:
     """A line for each rank, each of at most `width` parts of the sequence.
 
-    `█` is a part whose queries, or some of them, the rank holds; `▒` one whose keys it needs, in
-    some layer; `·` any other.
+    `█` is a part in which the rank holds some queries; `▒` a part whose keys it needs in some
+    layer; `·` any other part.
     """
     marks = _ASCII if ascii_only else _MARKS
     chunks = len(plan.owner)
@@ -34,5 +34,5 @@ def picture(plan: Plan, width: int, *, ascii_only: bool = False) -> list[str]:
 
 
 def _some(chosen: NDArray[np.bool_], begin: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Whether something is chosen from each beginning up to the next."""
+    """Whether some element is chosen from each start up to the next."""
     return np.logical_or.reduceat(chosen, begin)

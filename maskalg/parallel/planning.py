@@ -25,10 +25,10 @@ from .work import Flags, Needs, Numbers
 Range = tuple[int, int]
 Layers = Mask | Score | Iterable[tuple[Mask | Score, int]]
 
-_TILE: Final = 128  # of the kernels that take the longest
+_TILE: Final = 128  # the tile of the slowest kernels
 _CHUNKS_OF_RANK: Final = 8  # at least, so that windows have something to choose from
-_AS_GOOD: Final = 0.01  # imbalance up to which fewer keys that travel count more
-_DIGIT_CHUNKS: Final = 2048  # more of an image take longer to find than they balance
+_AS_GOOD: Final = 0.01  # up to this imbalance, fewer travelling keys count more than balance
+_DIGIT_CHUNKS: Final = 2048  # of an image: more chunks cost more time to plan than they gain
 
 
 @dataclass(frozen=True)
@@ -57,11 +57,12 @@ class Plan:
     """Chunks of queries for each rank, and the keys it needs; see `plan`.
 
     Attributes:
-        masks: the masks, with how many layers have each.
+        masks: each mask, and the number of layers that have it.
         length: tokens of the sequence.
         chunk: tokens of a chunk; the last one may be cut by the length.
         owner: int64 `[chunks]`, the rank that holds each chunk.
-        needed: for each mask a Boolean `[ranks, chunks]`: whose keys each rank needs, its own too.
+        needed: for each mask a Boolean `[ranks, chunks]`: the chunks whose keys each rank needs,
+            its own included.
         tiles: float64 `[ranks]`, the tiles that each rank visits, of all layers.
         needs: for each mask, the chunks of keys that each chunk of queries needs.
     """
@@ -93,15 +94,15 @@ class Plan:
 
     @property
     def imbalance(self) -> float:
-        """How much more than the mean the rank with the most tiles visits: 0.01 is 1 per cent."""
+        """By how much the most tiles of a rank exceed the mean: 0.01 is 1 per cent."""
         mean = float(self.tiles.mean())
         return float(self.tiles.max()) / mean - 1 if mean else 0.0
 
     def received(self, layer: int = 0) -> NDArray[np.int64]:
-        """Tokens whose keys and values each rank gets from others, int64 `[ranks]`.
+        """Tokens whose keys and values each rank receives from others, int64 `[ranks]`.
 
-        In one layer under the mask number `layer`. A token is `2 * kv_heads * head_dim` numbers,
-        and as many gradients go back.
+        In one layer with mask number `layer`. A token is `2 * kv_heads * head_dim` numbers, and
+        as many gradients return.
         """
         of_others = self.needed[layer].copy()
         of_others[self.owner, np.arange(len(self.owner))] = False
@@ -114,7 +115,7 @@ class Plan:
 
     @property
     def traffic(self) -> int:
-        """Tokens whose keys and values travel in one step forward, over all ranks and layers."""
+        """Tokens whose keys and values travel in one forward pass, over all ranks and layers."""
         counts = enumerate(count for _, count in self.masks)
         return sum(count * int(self.received(layer).sum()) for layer, count in counts)
 
@@ -136,14 +137,14 @@ class Plan:
     def load_balancer(self, device: torch.device | str = "cpu") -> Any:
         """The plan as a load balancer of `torch.distributed.tensor.experimental`.
 
-        For `_context_parallel_shard(mesh, buffers, seq_dims, load_balancer=…)`, which then gives
-        each rank its tokens of inputs, labels and positions, and its rows of a `BlockMask`.
+        With it, `_context_parallel_shard(mesh, buffers, seq_dims, load_balancer=…)` gives each
+        rank its tokens of inputs, labels and positions, and its rows of a `BlockMask`.
 
         Args:
             device: where those tensors are, such as `mesh.device_type`.
 
         Raises:
-            ValueError: ranks that do not all hold the same number of tokens, as torch needs them.
+            ValueError: ranks that hold different numbers of tokens, which torch does not support.
         """
         from .load_balancer import balancer
 
@@ -217,12 +218,12 @@ def plan(
     """Give each rank equally many tokens and equal work, and say which keys it needs.
 
     Tokens are dealt out in chunks, so two ranks differ by one chunk at most. The work of a chunk is
-    the number of tiles that its queries visit, those that the proof does not call empty. Only keys
-    that a rank's queries may keep have to travel.
+    the number of tiles that its queries visit: the tiles that the proof does not call empty. Only
+    keys that a rank's queries may keep travel.
 
     Args:
-        masks: a mask, or a score, whose mask is planned; or those of all layers, each with the
-            number of layers that have it: `[(causal & sliding(1024), 20), (causal, 4)]`.
+        masks: a mask, or a score, whose mask is planned; or the masks of all layers, each with the
+            number of its layers: `[(causal & sliding(1024), 20), (causal, 4)]`.
         length: tokens of the sequence, queries and keys.
         ranks: processes that share it.
         chunk: tokens that stay together; by default 128, the side of a kernel's tile; fewer if a
@@ -298,7 +299,7 @@ def _at_least_one(name: str, value: object) -> int:
 
 
 def _chunk(layers: tuple[tuple[Mask, int], ...], length: int, ranks: int) -> int:
-    """Tokens that stay together where nobody says it."""
+    """The default of `chunk`."""
     chunk = _TILE
     while chunk > 1 and length < chunk * ranks * _CHUNKS_OF_RANK:
         chunk //= 2

@@ -1,4 +1,4 @@
-"""Ranges of tokens that lie in the same calls of attention, and what the calls found, by range."""
+"""Ranges of tokens that lie in the same calls of attention, and results of calls by range."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class Call:
     """One call of attention: queries and keys that are each consecutive tokens.
 
     Attributes:
-        queries: where they lie among the rank's own.
-        keys: where they lie among the keys at hand.
-        q_start, kv_start: the token that the first of them is.
+        queries: their places among the rank's own queries.
+        keys: their places among the keys that the rank holds for the call.
+        q_start, kv_start: the tokens of the first query and the first key.
     """
 
     queries: slice
@@ -37,13 +37,13 @@ class Call:
 
 @dataclass(frozen=True, eq=False)
 class Ranges:
-    """Tokens cut so that all of a range lie in the same calls.
+    """Tokens cut into ranges, so that all tokens of a range lie in the same calls.
 
     Attributes:
         parts: each range, and the calls it lies in, each with its place among that call's tokens.
         of_call: the numbers of the ranges of a call, each with its place among the call's tokens.
-        placed: calls and their tokens, no two of which overlap: what they find may be written at
-            once into the tensor of all tokens.
+        placed: calls whose tokens do not overlap, and those tokens: such calls may write their
+            results directly into the tensor of all tokens.
     """
 
     parts: tuple[tuple[slice, tuple[tuple[Call, slice], ...]], ...]
@@ -52,7 +52,7 @@ class Ranges:
 
     @classmethod
     def of(cls, calls: Iterable[tuple[Call, slice]], count: int) -> Ranges:
-        """The ranges of `count` tokens, from calls and the tokens that each is of."""
+        """The ranges of `count` tokens, from calls and their tokens."""
         calls = tuple(calls)
         cuts = {0, count}.union(*((tokens.start, tokens.stop) for _, tokens in calls))
         parts = tuple(
@@ -80,22 +80,22 @@ class Ranges:
         return cls(parts, of_call, placed)
 
     def room(self, call: Call, whole: torch.Tensor) -> torch.Tensor | None:
-        """The place of a call's results in the tensor of all tokens, if that is a room."""
+        """A call's place in the tensor of all tokens, if the call may write its results there."""
         tokens = self.placed.get(call)
         return None if tokens is None else room_in(whole, tokens)
 
     def in_place(
         self, call: Call, whole: torch.Tensor, found: torch.Tensor, room: torch.Tensor | None
     ) -> torch.Tensor:
-        """What a call found; if it has a place in the tensor of all tokens, there."""
+        """The result of a call, copied to its place in the tensor of all tokens if it has one."""
         if found is room or call not in self.placed:
             return found
         return whole[:, :, self.placed[call]].copy_(found)
 
 
 def room_in(whole: torch.Tensor, tokens: slice) -> torch.Tensor | None:
-    """The tokens of a tensor that lies as of `empty_result`, if they are a room of `backends.Call`
-    that kernels reach as they reach a tensor of its own."""
+    """The tokens of a tensor laid out by `empty_result`, if they can be a room of `backends.Call`:
+    kernels must address them like a tensor of their own."""
     batch, _, count, dim = whole.shape
     if batch > 1 and tokens.stop - tokens.start < count:
         return None
@@ -103,14 +103,14 @@ def room_in(whole: torch.Tensor, tokens: slice) -> torch.Tensor | None:
 
 
 class Merged:
-    """Outputs and lses of queries, merged where calls have some in common.
+    """Outputs and lses of queries, merged where several calls have the same queries.
 
-    A few results of a range are held and merged at once. Where more come, as around a ring of
-    many ranks, those are merged into one, in float32, so that memory does not grow with the ranks.
+    A few results of a range are held and merged at once. If more come, as around a ring of many
+    ranks, they are first merged into one, in float32, so that memory does not grow with the ranks.
     """
 
     def __init__(self, ranges: Ranges, query: torch.Tensor, value_dim: int) -> None:
-        """Nothing yet, of all queries of `query`."""
+        """An empty result for all queries of `query`."""
         dtype = out_dtype(query.dtype)
         self.ranges, self.out = ranges, empty_result(query, value_dim, dtype)
         self.lse = query.new_empty(query.shape[:3], dtype=summed_in(dtype))
@@ -151,7 +151,7 @@ class Merged:
 
 
 def summed_in(dtype: torch.dtype) -> torch.dtype:
-    """The dtype that many numbers of `dtype` are added in: float32, or float64 of float64."""
+    """The dtype of sums of many numbers of `dtype`: float32, or float64 for float64."""
     return torch.promote_types(dtype, torch.float32)
 
 
@@ -159,7 +159,7 @@ class Sum:
     """Gradients of tokens, added call by call; rounded to their dtype once."""
 
     def __init__(self, ranges: Ranges, like: torch.Tensor, dim: int | None = None) -> None:
-        """Nothing yet, of tokens that lie as `like` does, of its dimension or another one."""
+        """An empty sum for tokens laid out as `like`, of its head dimension or another one."""
         self.ranges, self.whole = ranges, empty_result(like, dim)
         self.so_far: list[torch.Tensor | None] = [None for _ in ranges.parts]
         self.left = [len(calls) for _, calls in ranges.parts]
@@ -183,7 +183,7 @@ class Sum:
                 self.whole[:, :, tokens] = found[:, :, place]
 
     def total(self) -> torch.Tensor:
-        """The gradients of all tokens, in the dtype of the tensor they are of."""
+        """The gradients of all tokens, in the dtype of their tensor."""
         for tokens, calls in self.ranges.parts:
             if not calls:
                 self.whole[:, :, tokens] = 0

@@ -1,4 +1,4 @@
-"""The steps of a rank in one call of a plan: tokens it exchanges, and calls of attention."""
+"""The steps of a rank in one call by a plan: tokens it exchanges, and calls of attention."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ class Hop:
     """One exchange of keys and values, of every rank with some others.
 
     Attributes:
-        send: own tokens that go out, those to rank 0 first.
-        sent: where their gradients are added: rows of those that come back, and for them places in
-            `Steps.sent`, or own tokens where that is None. No pair has a place twice.
+        send: own tokens to send, those to rank 0 first.
+        sent: where their gradients are added: pairs of rows of the returned gradients and places
+            in `Steps.sent`, or own tokens if that is None. No pair has a place twice.
         to, back: how many tokens go to each rank, and come from each.
-        order: puts what came in the order of tokens.
-        unsorted: puts tokens in that order back into the one in which they came.
-        calls: the calls of attention to the keys that came, so ordered.
+        order: sorts received rows by token.
+        unsorted: the inverse of `order`.
+        calls: the calls of attention to the received keys, sorted by token.
         keys: the ranges of those keys.
     """
 
@@ -51,8 +51,8 @@ class Steps:
     Attributes:
         own: the calls to own keys.
         hops: the exchanges.
-        sent: own tokens that any exchange sends, ascending; None where none goes to several ranks.
-        count: how many they are.
+        sent: own tokens that any exchange sends, ascending; None if no token goes to several ranks.
+        count: the number of those tokens.
         queries: the ranges of own queries, in all calls.
         keys: the ranges of own keys, in calls to them.
     """
@@ -82,8 +82,8 @@ def steps_of(plan: Plan, layer: int, rank: int, method: Method, device: torch.de
 def _steps(plan: Plan, layer: int, rank: int, method: Method, device: torch.device) -> Steps:
     """See `steps_of`.
 
-    Gathering is one exchange. A ring has one for each distance between ranks, without those in
-    which no rank needs a key of another.
+    Gathering is one exchange. A ring has one exchange for each distance between ranks at which some
+    rank needs a key of another.
     """
     held = [plan.tokens(each).numpy() for each in range(plan.ranks)]
     chunks = [tokens // plan.chunk for tokens in held]

@@ -1,6 +1,6 @@
 """The work of each chunk of queries, and the chunks of keys it needs: read from the proof.
 
-Chunks of queries and of keys are the same tokens, so one number of a chunk says both.
+Chunks of queries and of keys are the same tokens, so they have the same numbers.
 """
 
 from __future__ import annotations
@@ -79,11 +79,11 @@ class Needs:
 
 
 def _extreme_rows(needs: Needs, chunks: int) -> tuple[Numbers, Numbers]:
-    """The first and the last chunk of queries that need each chunk of keys.
+    """The first and the last chunk of queries that need each chunk of keys; `chunks`, -1 if none.
 
-    They are `chunks` and -1 where none does. A segment is two overlapping ones of a power of two of
-    chunks. Those are halved until they are single chunks, so the cost follows segments and chunks,
-    not the chunks within segments.
+    Each segment is covered by two overlapping segments of a power of two of chunks, which are
+    halved down to single chunks. So the cost grows with segments plus chunks, not with the chunks
+    within segments.
     """
     size = np.maximum(needs.end - needs.first, 1)
     level = np.frexp(size.astype(np.float64))[1] - 1

@@ -149,7 +149,7 @@ class _SharedPrefix(Ways, name="shared_prefix"):
     ) -> torch.Tensor:
         """The position of each token in its own sequence, int64 `[length]`: its `position_ids`.
 
-        0 past the last segment. Arguments and errors are those of `from_cu_seqlens`.
+        0 past the last segment. Takes what `from_cu_seqlens` takes, and raises its errors.
         """
         total, cu_seqlens, above = _checked(_DEPTHS, cu_seqlens, parents, total)
         where = cu_seqlens.device if device is None else torch.device(device)
