@@ -17,8 +17,7 @@ from ..formula.expression import Expression
 from ..proof.closed_forms import Span
 from ..proof.proof import prove_structure
 from ..schedule.block_map import BlockMap
-from ..schedule.intervals.intervals import rows_of
-from ..schedule.intervals.rung import SideTiles, in_order, side_tiles
+from ..schedule.intervals.rung import Side, SideTiles, in_order
 from ..schedule.tiling import Tiling, block_pair
 from ..tracing.pointwise import pointwise
 from ..tracing.trace import other_arguments
@@ -216,9 +215,8 @@ def assert_closed_forms_sound(
     for name, spans, holds in (("touched", forms.touched, kept), ("not full", forms.unfull, ~kept)):
         parts = [holds[:, :, i : i + block_q].any(axis=2) for i in row_ends]
         wanted: Bools = np.stack(parts, axis=2)
-        tiles = side_tiles(spans, tiling, rows_of(tiling))
-        claimed = _claimed_keys(tiles, block_q)
-        exact = all(span.section is not None for span, _ in tiles.open)
+        claimed = _claimed_keys(Side(spans, tiling).tiles())
+        exact = all(_decided(span, form) for span in spans)
         wrong = claimed != wanted if exact else wanted & ~claimed
         place = _first_difference(wrong, np.zeros_like(wrong))
         assert place is None, (
@@ -228,11 +226,11 @@ def assert_closed_forms_sound(
         )
 
 
-def _claimed_keys(side: SideTiles, block_q: int) -> Bools:
+def _claimed_keys(side: SideTiles) -> Bools:
     """The keys that some span holds, `[batch, heads, rows, keys]`: tiles one key wide."""
     held = side.surely.clone()
     places = (side.maybe & ~side.surely).nonzero()
-    met, perhaps = side.decided(places, (block_q, 1))
+    met, perhaps = side.decided(places)
     held[places.unbind(dim=1)] = met | perhaps
     return _numpy(held)
 

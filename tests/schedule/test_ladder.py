@@ -27,6 +27,7 @@ from maskalg.engine.evaluate import Environment, evaluate, grid
 from maskalg.engine.extents import Lengths, dependence, resolve
 from maskalg.engine.normal_form import Bound, bound, transposed
 from maskalg.proof.proof import prove_structure
+from maskalg.schedule.intervals import rung as intervals
 from maskalg.schedule.intervals.intervals import rows_of
 from maskalg.schedule.positions.rank_ranges import RankRanges
 from maskalg.schedule.positions.rests import Maxima
@@ -75,6 +76,20 @@ def test_masks_of_the_field_are_proved(name: str) -> None:
             assert not ((open_ones == EMPTY) | (open_ones == FULL)).any(), case
             if prove_structure(way.structure).exact:
                 assert not len(places), case
+
+
+@pytest.mark.parametrize("name", MASKS)
+def test_tiles_of_some_rows_at_a_time(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Labels and open tiles are the same when few rows of tiles are labelled together."""
+    form = bound(MASKS[name])
+    for way in (form, Bound(transposed(form.structure), form.values)):
+        tiling = Tiling(way, resolve(way, Lengths(1000, 777, 1, 2)), (64, 48))
+        labels, places = rung_of(way.structure).labels(tiling)
+        with monkeypatch.context() as patch:
+            patch.setattr(intervals, "_TILES_AT_ONCE", 40)
+            some_labels, some_places = rung_of(way.structure).labels(tiling)
+        assert torch.equal(labels, some_labels)
+        assert sorted(places.tolist()) == sorted(some_places.tolist())
 
 
 @pytest.mark.parametrize(

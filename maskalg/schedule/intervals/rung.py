@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache, reduce
+from functools import cached_property, lru_cache, reduce
 from itertools import chain
-from typing import ClassVar, Final, Literal, cast
+from typing import TYPE_CHECKING, ClassVar, Final, Literal, cast
 
 import numpy as np
 import torch
@@ -25,70 +25,115 @@ from ..tiling import MOST_TILES, Of, Tiling
 from .intervals import Rows, key_range, rows_of, span_tiles
 from .steps import tables_of_slots
 
+if TYPE_CHECKING:
+    from ..positions.rests import Sides
+    from ..positions.sections import PreparedSection
+    from ..summaries.summaries import Summaries
+
+
+@dataclass(frozen=True, eq=False)
+class OpenSpan:
+    """A span that is not exact by itself, and what decides the tiles that it may meet.
+
+    What all tiles need of tensors is made when some of them are first asked for.
+    """
+
+    span: Span
+    tiling: Tiling
+    rows: Rows
+
+    def met(self, places: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Which tiles at `places` `[n, 4]` are surely met, and which may be."""
+        if self._section is not None:
+            section, sides = self._section
+            met = section.tiles(places, sides)
+            return met, torch.zeros_like(met)
+        if self.span.clause is None:
+            unknown = torch.zeros(len(places), dtype=torch.bool, device=places.device)
+            return unknown, ~unknown
+        return self._summaries.at(places.unbind(dim=1)).met(self.span.clause)
+
+    @cached_property
+    def _section(self) -> tuple[PreparedSection, Sides] | None:
+        if self.span.section is None:
+            return None
+        from ..positions.sections import prepared
+
+        section = prepared(self.span.section, self.rows, self.tiling.block)
+        return None if section is None else (section, section.sides(self.tiling.block))
+
+    @cached_property
+    def _summaries(self) -> Summaries:
+        from ..summaries.summaries import Summaries
+
+        return Summaries(self.rows, None, self.tiling.block)
+
 
 @dataclass(frozen=True)
 class SideTiles:
     """Tiles that some span may meet, and tiles that some span surely meets.
 
-    `open` holds the spans that are not exact by themselves, each with the tiles it may meet.
+    Attributes:
+        first: the row of tiles of queries with which they begin.
+        maybe, surely: bool `[batch, heads, rows, columns]`.
+        open: the spans that are not exact by themselves, each with the tiles it may meet.
     """
 
-    rows: Rows
+    first: int
     maybe: torch.Tensor
     surely: torch.Tensor
-    open: tuple[tuple[Span, torch.Tensor], ...]
+    open: tuple[tuple[OpenSpan, torch.Tensor], ...]
 
-    def decided(
-        self, places: torch.Tensor, block: tuple[int, int]
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def decided(self, places: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """For the tiles at `places` `[n, 4]`: which are met, and which others may be.
 
         Sections are asked only where no span meets a tile already.
         """
-        at = places.unbind(dim=1)
+        batch, head, row, column = places.unbind(dim=1)
+        at = (batch, head, row - self.first, column)
         met = self.surely[at].clone()
         perhaps = torch.zeros_like(met)
         for span, tiles in self.open:
             within = (tiles[at] & ~met).nonzero()[:, 0]
-            if not len(within):
-                continue
-            section = None
-            if span.section is not None:
-                from ..positions.sections import prepared
-
-                section = prepared(span.section, self.rows, block)
-            if section is None:
-                surely, maybe = self._summarised(span, places[within], block)
+            if len(within):
+                surely, maybe = span.met(places[within])
                 met[within] = surely
                 perhaps[within] |= maybe
-            else:
-                met[within] = section.tiles(places[within], block)
         return met, perhaps & ~met
 
-    def _summarised(
-        self, span: Span, places: torch.Tensor, block: tuple[int, int]
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        if span.clause is None:
-            unknown = torch.zeros(len(places), dtype=torch.bool, device=places.device)
-            return unknown, ~unknown
-        from ..summaries.summaries import Summaries
 
-        return Summaries(self.rows, places.unbind(dim=1), block).met(span.clause)
+class Side:
+    """The spans of one side of a mask, asked for some rows of tiles at a time."""
 
+    def __init__(self, spans: tuple[Span, ...], tiling: Tiling) -> None:
+        self._tiling = tiling
+        self._rows = rows_of(tiling)
+        self._spans = [
+            (
+                span,
+                None
+                if span.exact and in_order(span, tiling.form)
+                else OpenSpan(span, tiling, self._rows),
+            )
+            for span in spans
+        ]
 
-def side_tiles(spans: tuple[Span, ...], tiling: Tiling, rows: Rows) -> SideTiles:
-    """The verdict of one side's spans on all tiles, `[batch, heads, rows, columns]`."""
-    maybe = torch.zeros(tiling.shape, dtype=torch.bool, device=tiling.device)
-    surely = torch.zeros_like(maybe)
-    undecided = []
-    for span in spans:
-        tiles = span_tiles(span, rows, tiling.block[1])
-        maybe |= tiles
-        if span.exact and in_order(span, tiling.form):
-            surely |= tiles
-        else:
-            undecided.append((span, tiles))
-    return SideTiles(rows, maybe, surely, tuple(undecided))
+    def tiles(self, first: int = 0, end: int | None = None) -> SideTiles:
+        """The verdict on the tiles of the rows `first <= row < end`."""
+        batch, heads, count, columns = self._tiling.shape
+        rows = self._rows.part(first, count if end is None else end)
+        shape = (batch, heads, rows.q0.shape[-1], columns)
+        maybe = torch.zeros(shape, dtype=torch.bool, device=self._tiling.device)
+        surely = torch.zeros_like(maybe)
+        undecided = []
+        for span, open_span in self._spans:
+            tiles = span_tiles(span, rows, self._tiling.block[1])
+            maybe |= tiles
+            if open_span is None:
+                surely |= tiles
+            else:
+                undecided.append((open_span, tiles))
+        return SideTiles(first, maybe, surely, tuple(undecided))
 
 
 def in_order(span: Span, form: Bound) -> bool:
@@ -105,6 +150,7 @@ def is_interval(span: Span, form: Bound) -> bool:
     return span.exact and not thinned and in_order(span, form)
 
 
+_TILES_AT_ONCE: Final = 1 << 19
 _ENDS_AT_ONCE: Final = 1 << 21
 
 Ranges = list[tuple[torch.Tensor, torch.Tensor]]  # first tile and end, [batch, heads, rows]
@@ -137,22 +183,28 @@ class IntervalRung:
         return TileRuns.of(row, parts[0], parts[1], parts[2], shape)
 
     def labels(self, tiling: Tiling) -> tuple[torch.Tensor, torch.Tensor]:
-        shape, block, device = tiling.shape, tiling.block, tiling.device
+        shape, device = tiling.shape, tiling.device
         if 0 in shape or self.decides_every_tile(tiling.form):
             nowhere = torch.zeros((0, 4), dtype=torch.int64, device=device)
             return self.runs(tiling).to(device).labels(shape[3]), nowhere
-        rows = rows_of(tiling)
-        touched = side_tiles(self.forms.touched, tiling, rows)
-        unfull = side_tiles(self.forms.unfull, tiling, rows)
-        unsure = touched.maybe & unfull.maybe & ~(touched.surely & unfull.surely)
-        places = unsure.nonzero()
-        kept, may_keep = touched.decided(places, block)
-        dropped, may_drop = unfull.decided(places, block)
-        labels = label_of(touched.maybe, unfull.maybe)
-        labels[unsure] = label_of(kept | may_keep, dropped | may_drop)
-        # Neither surely empty nor surely full, and not surely both kept and dropped.
-        still = (kept | may_keep) & (dropped | may_drop) & (may_keep | may_drop)
-        return labels, places[still]
+        sides = (Side(self.forms.touched, tiling), Side(self.forms.unfull, tiling))
+        labels = torch.empty(shape, dtype=torch.uint8, device=device)
+        open_ = []
+        at_once = max(1, _TILES_AT_ONCE // (math.prod(shape) // shape[2]))
+        for first in range(0, shape[2], at_once):
+            touched, unfull = (side.tiles(first, first + at_once) for side in sides)
+            unsure = touched.maybe & unfull.maybe & ~(touched.surely & unfull.surely)
+            places = unsure.nonzero()
+            places[:, 2] += first
+            kept, may_keep = touched.decided(places)
+            dropped, may_drop = unfull.decided(places)
+            part = label_of(touched.maybe, unfull.maybe)
+            part[unsure] = label_of(kept | may_keep, dropped | may_drop)
+            labels[:, :, first : first + at_once] = part
+            # Neither surely empty nor surely full, and not surely both kept and dropped.
+            still = (kept | may_keep) & (dropped | may_drop) & (may_keep | may_drop)
+            open_.append(places[still])
+        return labels, torch.cat(open_)
 
     def decides_every_tile(self, form: Bound) -> bool:
         return all(is_interval(span, form) for span in self._spans)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, combinations
 from math import prod
 from typing import Final
@@ -10,7 +11,7 @@ from typing import Final
 import numpy as np
 import torch
 
-from .rests import Rest, TilePairs
+from .rests import Rest, Sides, TilePairs
 from .sets import At, rows_at
 
 _PAIRS_AT_ONCE: Final = 1 << 22
@@ -147,26 +148,59 @@ class Equalities(Rest):
         shape = np.broadcast_shapes(
             pairs.holds.shape[:2], *[classes.own.shape[:2] for _, classes in self.signed]
         )
-        total = torch.stack([self._of_row(pairs, divmod(i, shape[1])) for i in range(prod(shape))])
-        cells = total.view(*shape, total.shape[-2] * total.shape[-1])
-        met = rows_at(cells, pairs.at, pairs.own * total.shape[-1] + pairs.other) > 0
+        tiles = [(int(of.min()), int(of.max()) + 1) for of in (pairs.own, pairs.other)]
+        total = [self._of_row(pairs.of, divmod(i, shape[1]), tiles) for i in range(prod(shape))]
+        cells = torch.stack(total).view(*shape, -1)
+        columns = tiles[1][1] - tiles[1][0]
+        place = (pairs.own - tiles[0][0]) * columns + pairs.other - tiles[1][0]
+        met = rows_at(cells, pairs.at, place) > 0
         return met, torch.ones_like(met)
 
-    def _of_row(self, pairs: TilePairs, row: tuple[int, int]) -> torch.Tensor:
-        """The count for each two tiles of a batch entry and head, `[own, other tiles]`."""
-        counts = [sign * _met(classes, pairs, row) for sign, classes in self.signed]
+    def _of_row(
+        self, of: Sides, row: tuple[int, int], tiles: list[tuple[int, int]]
+    ) -> torch.Tensor:
+        """The count for each two tiles of a batch entry and head, `[own, other tiles]`.
+
+        `tiles` are the first and the end of the own tiles, and of the other ones.
+        """
+        counts = []
+        for number, (sign, classes) in enumerate(self.signed):
+            sides = of.once(("classes", number, row), partial(_sides, classes, of, row))
+            left, right = (_within(*each) for each in zip(sides, tiles, strict=True))
+            counts.append(sign * _met(left, right, [end - first for first, end in tiles]))
         return torch.stack(counts).sum(dim=0)
 
 
-def _met(classes: Classes, pairs: TilePairs, row: tuple[int, int]) -> torch.Tensor:
-    """How many pairs of positions of each two tiles are of one class, `[own, other tiles]`."""
+Occurring = tuple[torch.Tensor, torch.Tensor, torch.Tensor]  # class, tile, how many positions
+
+
+def _sides(classes: Classes, of: Sides, row: tuple[int, int]) -> tuple[Occurring, Occurring]:
+    """The classes that own tiles have, and those that other tiles ask for."""
     own, other, holds = (
         table[min(row[0], table.shape[0] - 1), min(row[1], table.shape[1] - 1)]
-        for table in (classes.own, classes.wanted, pairs.holds)
+        for table in (classes.own, classes.wanted, of.holds)
     )
-    sizes = [-(-len(one) // side) for one, side in zip((own, other), pairs.sides, strict=True)]
-    left = _occurring(own, pairs.sides[0], sizes[0])
-    right = _occurring(torch.where(holds, other, -1), pairs.sides[1], sizes[1])
+    return _occurring(own, of.sides[0]), _occurring(torch.where(holds, other, -1), of.sides[1])
+
+
+def _occurring(classes: torch.Tensor, side: int) -> Occurring:
+    """The classes >= 0 of each tile, in order of classes."""
+    tiles = -(-len(classes) // side)
+    tile = torch.arange(len(classes), device=classes.device) // side
+    keys = (classes * tiles + tile)[classes >= 0]
+    found, count = keys.unique(return_counts=True)
+    return found // tiles, found % tiles, count
+
+
+def _within(found: Occurring, tiles: tuple[int, int]) -> Occurring:
+    """Those of the tiles `first <= tile < end`, which are numbered from 0 on."""
+    inside = (found[1] >= tiles[0]) & (found[1] < tiles[1])
+    class_, tile, count = (column[inside] for column in found)
+    return class_, tile - tiles[0], count
+
+
+def _met(left: Occurring, right: Occurring, sizes: list[int]) -> torch.Tensor:
+    """How many pairs of positions of each two tiles are of one class, `[own, other tiles]`."""
     begin = torch.searchsorted(right[0], left[0])
     joins = torch.searchsorted(right[0], left[0], right=True) - begin
     chosen = joins > 0
@@ -175,25 +209,14 @@ def _met(classes: Classes, pairs: TilePairs, row: tuple[int, int]) -> torch.Tens
     place, different = _numbered(class_)
     if different * sizes[0] * sizes[1] < _PRODUCTS * int(joins.sum()):
         return _by_product((place, tile, count), class_, right, different, sizes)
-    found = torch.zeros(sizes[0] * sizes[1], dtype=torch.int64, device=own.device)
+    found = torch.zeros(sizes[0] * sizes[1], dtype=torch.int64, device=class_.device)
     for part in _portions(joins):
-        owner = torch.arange(len(joins), device=own.device)[part].repeat_interleave(joins[part])
+        owner = torch.arange(len(joins), device=class_.device)[part].repeat_interleave(joins[part])
         start = (joins[part].cumsum(0) - joins[part]).repeat_interleave(joins[part])
-        partner = begin[owner] + torch.arange(len(owner), device=own.device) - start
+        partner = begin[owner] + torch.arange(len(owner), device=class_.device) - start
         cell = tile[owner] * sizes[1] + right[1][partner]
         found.index_add_(0, cell, count[owner] * right[2][partner])
     return found.view(sizes[0], sizes[1])
-
-
-Occurring = tuple[torch.Tensor, torch.Tensor, torch.Tensor]  # class, tile, how many positions
-
-
-def _occurring(classes: torch.Tensor, side: int, tiles: int) -> Occurring:
-    """The classes >= 0 of each tile, in order of classes."""
-    tile = torch.arange(len(classes), device=classes.device) // side
-    keys = (classes * tiles + tile)[classes >= 0]
-    found, count = keys.unique(return_counts=True)
-    return found // tiles, found % tiles, count
 
 
 def _numbered(ordered: torch.Tensor) -> tuple[torch.Tensor, int]:

@@ -16,7 +16,7 @@ from ...formula.nodes import Node
 from ...formula.parameters import Slot
 from ...formula.separation import positions, terms_of
 from ...proof.closed_forms import Relation, Section
-from .rests import Maxima, Rest, TilePairs, by_tile, union
+from .rests import Maxima, Rest, Sides, TilePairs, by_tile, union
 from .sets import At, PositionSet, over_positions, rows_at
 
 _CATEGORIES_OF_A_WORD: Final = 62
@@ -76,19 +76,25 @@ class Categories(Rest):
 
     def between(self, pairs: TilePairs) -> tuple[torch.Tensor, torch.Tensor]:
         met = torch.zeros_like(pairs.own, dtype=torch.bool)
-        zero = torch.zeros((), dtype=torch.int64, device=met.device)
-        for words, present in self._groups:
-            at = (
-                torch.arange(words.shape[0], device=met.device).view(-1, 1, 1),
-                torch.arange(words.shape[1], device=met.device).view(1, -1, 1),
-            )
-            wanted = torch.where(pairs.holds, rows_at(words, at, self.other), zero)
-            wanted = union(by_tile(wanted, pairs.sides[1], 0))
-            held = union(by_tile(present.table[0], pairs.sides[0], 0))
+        for wanted, held in pairs.of.once("words", lambda: self._words(pairs.of)):
             met |= (
                 rows_at(wanted, pairs.at, pairs.other) & rows_at(held, pairs.at, pairs.own)
             ) != 0
         return met, torch.ones_like(met)
+
+    def _words(self, of: Sides) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """For each 62 categories, what each other tile allows and each own tile has, as bits."""
+        zero = torch.zeros((), dtype=torch.int64, device=self.own.device)
+        found = []
+        for words, present in self._groups:
+            at = (
+                torch.arange(words.shape[0], device=zero.device).view(-1, 1, 1),
+                torch.arange(words.shape[1], device=zero.device).view(1, -1, 1),
+            )
+            wanted = torch.where(of.holds, rows_at(words, at, self.other), zero)
+            wanted = union(by_tile(wanted, of.sides[1], 0))
+            found.append((wanted, union(by_tile(present.table[0], of.sides[0], 0))))
+        return found
 
 
 @dataclass(frozen=True)
@@ -141,7 +147,7 @@ class CategoryRanges(Rest):
         if not self.both:
             unknown = torch.zeros_like(pairs.own, dtype=torch.bool)
             return unknown, unknown
-        columns = self._columns(pairs.sides[0])
+        columns = pairs.of.once("columns", lambda: self._columns(pairs.sides[0]))
         left, right = (rows_at(self.other, pairs.at, end) for end in pairs.other_ends)
         upto = _entry(columns, pairs.at, right + 1, pairs.own)
         met = upto > _entry(columns, pairs.at, left, pairs.own)

@@ -3,35 +3,65 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Final
+from typing import Any, Final, TypeVar, cast
 
 import torch
 from torch.nn.functional import pad
 
 from .sets import At, PositionSet, rows_at
 
+Table = TypeVar("Table")
 Join = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 LOWEST: Final = -(2**63 - 1024)  # below every entry but the last thousand; exact as a double
+
+
+@dataclass(frozen=True, eq=False)
+class Sides:
+    """The tiles of own and of other positions in a call, and tables of all of them.
+
+    Other positions count where `holds`, `[batch, heads, positions of the other index]`. Sides of
+    tiles and lengths are of the own index, then of the other one.
+    """
+
+    holds: torch.Tensor
+    sides: tuple[int, int]
+    lengths: tuple[int, int]
+    _tables: dict[Hashable, Any] = field(default_factory=dict)
+
+    def once(self, name: Hashable, make: Callable[[], Table]) -> Table:
+        """A table of all tiles, made when some of them are first asked for."""
+        if name not in self._tables:
+            self._tables[name] = make()
+        return cast(Table, self._tables[name])
 
 
 @dataclass(frozen=True)
 class TilePairs:
     """Pairs to decide: every other position that `holds` may take every own position of its pair.
 
-    `at` (batch entry and head), `own` and `other` (numbers of tiles) are `[n]`; `holds` is
-    `[batch, heads, positions of the other index]`. Sides and lengths are of the own index, then of
-    the other one.
+    `at` (batch entry and head), `own` and `other` (numbers of tiles) are `[n]`; `of` says what
+    tiles they are.
     """
 
     at: At
     own: torch.Tensor
     other: torch.Tensor
-    holds: torch.Tensor
-    sides: tuple[int, int]
-    lengths: tuple[int, int]
+    of: Sides
+
+    @property
+    def holds(self) -> torch.Tensor:
+        return self.of.holds
+
+    @property
+    def sides(self) -> tuple[int, int]:
+        return self.of.sides
+
+    @property
+    def lengths(self) -> tuple[int, int]:
+        return self.of.lengths
 
     @property
     def own_ends(self) -> tuple[torch.Tensor, torch.Tensor]:
@@ -45,15 +75,15 @@ class TilePairs:
 
     def all_hold(self) -> torch.Tensor:
         """Whether every other position of a pair holds, `[n]`."""
-        every = by_tile(self.holds, self.sides[1], True).all(dim=-1)
+        every = self.of.once(
+            "all hold", lambda: by_tile(self.holds, self.sides[1], True).all(dim=-1)
+        )
         return rows_at(every, self.at, self.other)
 
     def chosen(self, which: torch.Tensor) -> TilePairs:
         """The chosen pairs."""
         at = (self.at[0][which], self.at[1][which])
-        return TilePairs(
-            at, self.own[which], self.other[which], self.holds, self.sides, self.lengths
-        )
+        return TilePairs(at, self.own[which], self.other[which], self.of)
 
 
 class Rest(ABC):
@@ -206,8 +236,13 @@ class AtLeast(Rest):
         return self.ordered().count(at, other, low, high)
 
     def between(self, pairs: TilePairs) -> tuple[torch.Tensor, torch.Tensor]:
-        largest = by_tile(self.entries, pairs.sides[0], LOWEST).amax(dim=-1)
-        wanted = torch.where(pairs.holds, self.least, -LOWEST)
-        least = by_tile(wanted, pairs.sides[1], -LOWEST).amin(dim=-1)
+        def extremes() -> tuple[torch.Tensor, torch.Tensor]:
+            wanted = torch.where(pairs.holds, self.least, -LOWEST)
+            return (
+                by_tile(self.entries, pairs.sides[0], LOWEST).amax(dim=-1),
+                by_tile(wanted, pairs.sides[1], -LOWEST).amin(dim=-1),
+            )
+
+        largest, least = pairs.of.once("extremes", extremes)
         met = rows_at(largest, pairs.at, pairs.own) >= rows_at(least, pairs.at, pairs.other)
         return met, torch.ones_like(met)

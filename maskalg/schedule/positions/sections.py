@@ -25,7 +25,7 @@ from ..memory import MEMORY
 from .equalities import Equalities
 from .rank_ranges import RankRanges
 from .relations import related
-from .rests import LOWEST, AtLeast, Distances, Members, Rest, TilePairs, by_tile
+from .rests import LOWEST, AtLeast, Distances, Members, Rest, Sides, TilePairs, by_tile
 from .sets import PositionSet, at_places, over_positions, rows_at
 
 _POSITIONS_AT_ONCE: Final = 1 << 20
@@ -106,7 +106,13 @@ class PreparedSection:
     rest: Rest | None
     lengths: tuple[int, int]  # of the own and of the other index
 
-    def tiles(self, places: torch.Tensor, block: tuple[int, int]) -> torch.Tensor:
+    def sides(self, block: tuple[int, int]) -> Sides:
+        """The tiles of a call, for `tiles`."""
+        return Sides(
+            self.holds, block if self.section.own == "q_idx" else block[::-1], self.lengths
+        )
+
+    def tiles(self, places: torch.Tensor, of: Sides) -> torch.Tensor:
         """Which tiles at `places` `[n, 4]` (batch, head, row, column) hold such a pair.
 
         Tiles are asked for as wholes first. That decides where the own positions of a tile are all
@@ -114,11 +120,13 @@ class PreparedSection:
         is left is decided position by position.
         """
         own_axis = 2 if self.section.own == "q_idx" else 3
-        sides = block if own_axis == 2 else block[::-1]
         at = (places[:, 0], places[:, 1])
         own, other = places[:, own_axis], places[:, 5 - own_axis]
-        pairs = TilePairs(at, own, other, self.holds, sides, self.lengths)
-        limits = OwnLimits.of(self.low, self.high, self.holds, self.lengths[0], sides[1])
+        pairs = TilePairs(at, own, other, of)
+        limits = of.once(
+            "limits",
+            lambda: OwnLimits.of(self.low, self.high, self.holds, self.lengths[0], of.sides[1]),
+        )
         met = limits.meet(pairs)
         if self.rest is None:
             return met
@@ -128,9 +136,9 @@ class PreparedSection:
         met[left] = found | ~known
         left = left[~known | (found & ~limits.cover(pairs_left))]
         # A tile that holds many such pairs is known by a few of its positions.
-        every = torch.arange(sides[1], device=left.device)
+        every = torch.arange(of.sides[1], device=left.device)
         for step in (_SAMPLED_FIRST, _SAMPLED_NEXT, 1):
-            if step == 1 or step < sides[1]:
+            if step == 1 or step < of.sides[1]:
                 found = self._by_position(pairs.chosen(left), every[::step])
                 met[left] = found
                 left = left[~found]
