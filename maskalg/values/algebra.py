@@ -50,16 +50,6 @@ class Mask(WithMask):
 
     kind = "mask"
 
-    def __init__(
-        self,
-        mask_node: Node,
-        bias_node: Node,
-        label: Label,
-        operands: tuple[Expression, ...] = (),
-    ) -> None:
-        assert bias_node is SCORE or bias_node.op == "score"
-        super().__init__(mask_node, SCORE, label, operands)
-
     @overload
     def __and__(self, other: Mask) -> Mask: ...
     @overload
@@ -484,16 +474,6 @@ class Bias(Drawn):
     """
 
     kind = "bias"
-
-    def __init__(
-        self,
-        mask_node: Node,
-        bias_node: Node,
-        label: Label,
-        operands: tuple[Expression, ...] = (),
-    ) -> None:
-        assert mask_node is TRUE or mask_node.data is True
-        super().__init__(TRUE, bias_node, label)
 
     @overload
     def __add__(self, other: Bias | float) -> Bias: ...

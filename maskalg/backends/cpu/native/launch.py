@@ -35,7 +35,6 @@ _DTYPES: Final = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 TILE: Final = 48  # queries, as in skeleton.cpp
 RUN_KEYS: Final = 16
 _MOST_BITS: Final = 62
-_NOTHING: Final = [0] * 5
 _ZEROS: Final = torch.zeros(1, dtype=torch.int64, device="cpu")
 _NO_MEMORY: Final = (
     "the machine gave the kernel no memory for a tile of each thread and, in the backward "
