@@ -154,9 +154,7 @@ def _elements(
     held = Held(moving, _printer(arguments, style), near)
 
     def text(early: Ahead | None = None) -> TritonText:
-        printer = _printer(arguments, style, held)
-        printer.ahead = early
-        return printer
+        return _printer(arguments, style, held, early)
 
     bias = structure.bias
     if style.tabled != "nothing":
@@ -179,9 +177,11 @@ def _elements(
     return [hold, *parts]
 
 
-def _printer(arguments: Arguments, style: Style, held: Held | None = None) -> TritonText:
-    grain = 1 if held is None else style.grain
-    return TritonText(arguments, wide=style.wide, limbs=style.limbs, held=held, grain=grain)
+def _printer(
+    arguments: Arguments, style: Style, held: Held | None = None, ahead: Ahead | None = None
+) -> TritonText:
+    wide, limbs, grain = style.wide, style.limbs, 1 if held is None else style.grain
+    return TritonText(arguments, wide=wide, limbs=limbs, held=held, grain=grain, ahead=ahead)
 
 
 def _reads_ahead(structure: Structure, style: Style) -> bool:
