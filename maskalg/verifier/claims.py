@@ -67,7 +67,7 @@ from .reading.cpp import CppHooks, Passed
 from .reals import prove_real
 from .search import Call, Interval, small_calls, wrong_bound, wrong_pair
 from .solve import DECIDED, Model, Verdict, aligned, by_whom, prove, settled
-from .terms import Term
+from .terms import Table, Term
 
 Target = Literal["ptx", "triton", "cpu", "torch", "page"]
 Outcome = Literal["proved", "wrong", "not proved", "not made"]
@@ -244,7 +244,7 @@ class _Before:
             self.proved.setdefault((kind, self.moving, found), []).append(self.variant)
 
 
-_SAME: Final = "the same computation as above"
+_AS_ABOVE: Final = Verdict("proved", "the same computation as above", 0.0)
 
 
 @dataclass(frozen=True)
@@ -377,7 +377,7 @@ def _of_hooks(
             continue
         spans = found.touched, found.unfull
         if (name, spans) in bounds:
-            yield Claim("bounds", text, "proved", _SAME, 0.0, None, moving)
+            yield _bound(text, _AS_ABOVE, "", 0.0, moving)
             continue
         every = list(_bounds(of, meaning, kernel, spans, (text, moving), milliseconds))
         if all(claim.outcome == "proved" for claim in every):
@@ -466,32 +466,28 @@ def _element(
 ) -> Claim:
     """The claim that a hook keeps what the mask keeps, and nothing past the last key of a loop."""
     text, moving = names
-    started = time.perf_counter()
-    try:
+
+    def judge() -> Verdict:
         found, wanted = element(), meaning(mask)
-    except NotDefined as problem:
-        return unread("element", text, problem, moving)
-    if before.has("element", found):
-        seconds = time.perf_counter() - started
-        return Claim("element", text, "proved", _SAME, seconds, None, moving)
-    before_it = DECIDED.copy()
-    laws = document_laws(mask, meaning)
-    (plain,) = settled([*known, *pair()], [found], milliseconds)
-    verdict = prove(
-        [*known, *pair(), *laws], terms.same(plain, aligned(wanted, plain)), milliseconds
-    )
-    if verdict.outcome == "proved" and moving == "kv_idx":
-        given_past = [*known, *past_the_end()]
-        (plain,) = settled(given_past, [found], milliseconds)
-        past = prove([*given_past, *laws], terms.no(plain), milliseconds)
-        if past.outcome != "proved":
-            verdict = past
-    outcome = OUTCOMES[verdict.outcome]
-    if outcome == "proved":
-        before.add("element", found)
-    seconds = time.perf_counter() - started
-    by = verdict.by + by_whom(before_it)
-    return Claim("element", text, outcome, by, seconds, verdict.model, moving)
+        if before.has("element", found):
+            return _AS_ABOVE
+        before_it = DECIDED.copy()
+        laws = document_laws(mask, meaning)
+        (plain,) = settled([*known, *pair()], [found], milliseconds)
+        verdict = prove(
+            [*known, *pair(), *laws], terms.same(plain, aligned(wanted, plain)), milliseconds
+        )
+        if verdict.outcome == "proved" and moving == "kv_idx":
+            given_past = [*known, *past_the_end()]
+            (plain,) = settled(given_past, [found], milliseconds)
+            past = prove([*given_past, *laws], terms.no(plain), milliseconds)
+            if past.outcome != "proved":
+                verdict = past
+        if verdict.outcome == "proved":
+            before.add("element", found)
+        return replace(verdict, by=verdict.by + by_whom(before_it))
+
+    return judged("element", text, judge, moving)
 
 
 def _bias(
@@ -508,27 +504,21 @@ def _bias(
         return
     (of_bias, scale), (text, moving) = hook, names
     known = [*known, *pair()]
-    for kind in (
-        ("bias", "derivative") if derivative(structure.bias) != nodes.const(1.0) else ("bias",)
-    ):
-        started, before_it = time.perf_counter(), DECIDED.copy()
-        slope = kind == "derivative"
-        try:
-            found, wanted = of_bias(slope), meaning(structure.bias)
-        except NotDefined as problem:
-            yield unread(kind, text, problem, moving)
-            continue
+
+    def judge(kind: str) -> Verdict:
+        before_it, slope = DECIDED.copy(), kind == "derivative"
+        found, wanted = of_bias(slope), meaning(structure.bias)
         (plain,) = settled(known, [found], milliseconds)
         if before.has(kind, plain):
-            seconds = time.perf_counter() - started
-            yield Claim(kind, text, "proved", _SAME, seconds, None, moving)
-            continue
+            return _AS_ABOVE
         verdict = prove_real(known, plain, wanted, scale, slope=slope, milliseconds=milliseconds)
-        outcome: Outcome = "proved" if verdict.outcome == "proved" else "not proved"
-        if outcome == "proved":
+        if verdict.outcome == "proved":
             before.add(kind, plain)
-        by = verdict.by + by_whom(before_it)
-        yield Claim(kind, text, outcome, by, time.perf_counter() - started, None, moving)
+        return replace(verdict, by=verdict.by + by_whom(before_it))
+
+    yield judged("bias", text, partial(judge, "bias"), moving)
+    if derivative(structure.bias) != nodes.const(1.0):
+        yield judged("derivative", text, partial(judge, "derivative"), moving)
 
 
 def _bounds(
@@ -693,36 +683,28 @@ def _pair_of_cpp(subject: Subject, known: list[Term], element: Callable[[], Term
 
 def _passed(structure: Structure, meaning: Meaning) -> dict[int, Passed]:
     """The entries of `S` of the C++ hooks; tables lie row after row."""
-    found: dict[int, Passed] = {}
-    place = 0
+    found: list[Passed] = []
+
+    def add(table: Table, sizes: list[Term]) -> None:
+        steps = [
+            terms.multiply(terms.number(1), *sizes[axis:]) for axis in range(1, len(sizes) + 1)
+        ]
+        found.extend([Passed(terms.number(0), table), *map(Passed, (*sizes, *steps, *sizes))])
+
     for slot in structure.slots:
-        if not slot.is_table:
-            name = f"bits of n{slot.index}"
-            number = terms.variable(name) if slot.kind == "real" else meaning.number(slot)
-            found[place] = Passed(number)
-            place += 1
-            continue
-        sizes = [meaning.size(slot, axis) for axis in range(slot.ndim)]
-        found[place] = Passed(terms.number(0), meaning.table(slot))
-        for axis, size in enumerate(sizes):
-            step = terms.multiply(terms.number(1), *sizes[axis + 1 :])
-            found[place + 1 + axis] = Passed(size)
-            found[place + 1 + slot.ndim + axis] = Passed(step)
-            found[place + 1 + 2 * slot.ndim + axis] = Passed(size)
-        place += 1 + 3 * slot.ndim
+        if slot.is_table:
+            add(meaning.table(slot), [meaning.size(slot, axis) for axis in range(slot.ndim)])
+        elif slot.kind == "real":
+            found.append(Passed(terms.variable(f"bits of n{slot.index}")))
+        else:
+            found.append(Passed(meaning.number(slot)))
     # Tables of documents stand behind those of the slots.
     for reading in native.steps(structure):
         q_slot, kv_slot = (cast(Slot, own) for own in reading.own)
         rank = len(reading.args)
         sizes = step_sizes(q_slot, kv_slot, rank) if rank else []
-        found[place] = Passed(terms.number(0), step_table(str(reading.data), q_slot, kv_slot))
-        for axis, size in enumerate(sizes):
-            step = terms.multiply(terms.number(1), *sizes[axis + 1 :])
-            found[place + 1 + axis] = Passed(size)
-            found[place + 1 + rank + axis] = Passed(step)
-            found[place + 1 + 2 * rank + axis] = Passed(size)
-        place += 1 + 3 * rank
-    return found
+        add(step_table(str(reading.data), q_slot, kv_slot), sizes)
+    return dict(enumerate(found))
 
 
 def _entry_types(subject: Subject) -> dict[str, str]:
@@ -734,6 +716,17 @@ def _entry_types(subject: Subject) -> dict[str, str]:
         own = [cast(Slot, slot) for slot in step.own]
         found[step_table(str(step.data), *own).name] = "int32_t"
     return found
+
+
+def judged(kind: str, text: str, judge: Callable[[], Verdict], moving: str = "kv_idx") -> Claim:
+    """The claim, as a verdict is found on it; not proved where a text is not read."""
+    started = time.perf_counter()
+    try:
+        verdict = judge()
+    except (NotDefined, SyntaxError) as problem:
+        return unread(kind, text, problem, moving)
+    seconds = time.perf_counter() - started
+    return Claim(kind, text, OUTCOMES[verdict.outcome], verdict.by, seconds, verdict.model, moving)
 
 
 def not_made(kind: str, text: str, why: object) -> Claim:

@@ -6,8 +6,8 @@ known here; indices, and the entries of tensors, are not.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from inspect import getclosurevars
 from typing import Final
 
@@ -26,13 +26,13 @@ from ..values.algebra import Mask, Score
 from ..views.explore.javascript import JavaScript
 from ..views.explore.payload import shown_bias
 from . import terms
-from .claims import OUTCOMES, Claim, Outcome, not_made, unread
+from .claims import Claim, judged, not_made, unread
 from .given import BATCHES, HEADS, Kernel, between, given, pair, size_of
 from .meaning import BATCH, HEAD, Q_LEN, SCORE, K, Meaning, NotDefined, Q, rounded
 from .meaning import place as place_of
 from .reading.javascript import EXACT, read_javascript
 from .reading.torch_functions import read_function
-from .reading.values import BOOL, FLOAT32, INT32, INT64, Number
+from .reading.values import BOOL, FLOAT32, INT32, INT64, Number, Type
 from .reals import prove_real
 from .solve import Verdict, aligned, prove, settled
 from .tables_of_calls import tables_of_call
@@ -40,7 +40,6 @@ from .terms import Table, Term
 from .walk.tables import extents_of
 
 _ZERO: Final = terms.number(0)
-_EVERY_PAIR: Final = "every pair of the call computed"
 _KERNELS: Final = {
     INT64: Kernel(bits=64, short=False, checked=False),
     INT32: Kernel(bits=64, short=False, checked=False, most=MOST_OF_INT32),
@@ -82,21 +81,17 @@ def claims_of_function(
             dropped = nodes.const(-float("inf"))
             wanted = Node("where", "real", (structure.mask, structure.bias, dropped))
     for index, kernel in _KERNELS.items():
-        text = f"FlexAttention's {name}, indices of {index.bits} bits"
-        known = [own(term) for term in [*given(structure, own.meaning, kernel), *pair()]]
-        started = time.perf_counter()
-        try:
+
+        def judge(index: Type = index, kernel: Kernel = kernel) -> Verdict:
+            known = [own(term) for term in [*given(structure, own.meaning, kernel), *pair()]]
             function = flex_function(expression, rendered)
             place = [Number(term, index) for term in (BATCH, HEAD, Q, K)]
             arguments = [Number(SCORE, FLOAT32)] * (name == "score_mod") + place
             found = read_function(function, arguments, own.table).term
-            verdict = _compared(known, found, own(own.meaning(wanted)), milliseconds)
-        except (NotDefined, SyntaxError) as problem:
-            yield unread("function", text, problem)
-            continue
-        seconds = time.perf_counter() - started
-        outcome = OUTCOMES[verdict.outcome]
-        yield Claim("function", text, outcome, verdict.by, seconds, verdict.model)
+            return _compared(known, found, own(own.meaning(wanted)), milliseconds)
+
+        text = f"FlexAttention's {name}, indices of {index.bits} bits"
+        yield judged("function", text, judge)
 
 
 def claims_of_page(
@@ -126,22 +121,17 @@ def claims_of_page(
     texts: dict[str, tuple[Node, Callable[[Node], str]]] = {"mask": (structure.mask, js)}
     if structure.bias != nodes.SCORE:
         texts["bias"] = shown_bias(structure.bias), js.number
-    for name, (formula, write) in texts.items():
+
+    def judge(name: str) -> Verdict:
+        formula, write = texts[name]
+        found = read_javascript(rendered(write(formula)), slots, meaning)
+        if found.type != (BOOL if name == "mask" else FLOAT32):
+            raise NotDefined(f"a result of type {found.type}")
+        return _compared(known, found.term, meaning(formula), milliseconds)
+
+    for name in texts:
         text = f"the page, {name} of an element, where doubles hold its integers"
-        started = time.perf_counter()
-        try:
-            found = read_javascript(rendered(write(formula)), slots, meaning)
-            if found.type != (BOOL if name == "mask" else FLOAT32):
-                raise NotDefined(f"a result of type {found.type}")
-            verdict = _compared(known, found.term, meaning(formula), milliseconds)
-        except NotDefined as problem:
-            yield unread("function", text, problem)
-            continue
-        except MaskValueError as problem:
-            yield not_made("function", text, problem)
-            continue
-        seconds = time.perf_counter() - started
-        yield Claim("function", text, OUTCOMES[verdict.outcome], verdict.by, seconds, verdict.model)
+        yield _made(text, partial(judge, name))
 
 
 def claims_of_intervals(mask: Mask, length: int | None, milliseconds: int) -> Iterator[Claim]:
@@ -166,18 +156,15 @@ def claims_of_intervals(mask: Mask, length: int | None, milliseconds: int) -> It
         read_back[text] = lambda: function(*grid)
     except MaskValueError as problem:
         yield not_made("function", text, problem)
+
+    def judge(read: Callable[[], torch.Tensor]) -> Verdict:
+        wrong = (read() != kept).nonzero()
+        if len(wrong):
+            return Verdict("refuted", f"batch, head, query, key {wrong[0].tolist()}", 0.0)
+        return Verdict("proved", "every pair of the call computed", 0.0)
+
     for name, read in read_back.items():
-        started = time.perf_counter()
-        try:
-            found = read()
-        except MaskValueError as problem:
-            yield not_made("function", f"{name}, {where}", problem)
-            continue
-        wrong = (found != kept).nonzero()
-        outcome: Outcome = "wrong" if len(wrong) else "proved"
-        by = f"batch, head, query, key {wrong[0].tolist()}" if len(wrong) else _EVERY_PAIR
-        seconds = time.perf_counter() - started
-        yield Claim("function", f"{name}, {where}", outcome, by, seconds)
+        yield _made(f"{name}, {where}", partial(judge, read))
 
 
 def of_intervals(
@@ -188,7 +175,6 @@ def of_intervals(
     milliseconds: int,
 ) -> Claim:
     """The claim that a function keeps the keys that lie in an interval of their query."""
-    started = time.perf_counter()
     _, batches, heads, count, queries = intervals.shape
     place = [BATCH if batches > 1 else _ZERO, HEAD if heads > 1 else _ZERO, Q]
     at = place_of(place, list(map(terms.number, (batches, heads, queries))))
@@ -210,13 +196,20 @@ def of_intervals(
         terms.greater_equal(terms.number(n), size) for size, n in sizes if n > 1 or size is Q_LEN
     ]
     arguments = [Number(term, INT32) for term in (BATCH, HEAD, Q, K)]
-    try:
+
+    def judge() -> Verdict:
         found = read_function(function, arguments, lambda tensor: tables[id(tensor)]).term
-    except NotDefined as problem:
-        return unread("function", text, problem)
-    verdict = _compared(known, found, terms.either(*wanted), milliseconds)
-    seconds = time.perf_counter() - started
-    return Claim("function", text, OUTCOMES[verdict.outcome], verdict.by, seconds, verdict.model)
+        return _compared(known, found, terms.either(*wanted), milliseconds)
+
+    return judged("function", text, judge)
+
+
+def _made(text: str, judge: Callable[[], Verdict]) -> Claim:
+    """The claim about a function that is made of some expressions only."""
+    try:
+        return judged("function", text, judge)
+    except MaskValueError as problem:
+        return not_made("function", text, problem)
 
 
 def _compared(known: Sequence[Term], found: Term, wanted: Term, milliseconds: int) -> Verdict:

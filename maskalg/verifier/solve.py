@@ -106,7 +106,7 @@ def _by_z3(given: Sequence[Term], claim: Term, milliseconds: int) -> _Answer:
     nonlinear = any(part.op == "product" or _divides_by_unknown(part)
                     for term in (*given, denied) for part in term.walk())  # fmt: skip
     if not nonlinear:
-        return _answer(given, claim, True, milliseconds)
+        return _answer(given, claim, milliseconds)
     # Products as unknown functions prove most claims; else one condition after the other is easier.
     if _Query(False, milliseconds).ask([*given, denied]) == "unsat":
         return "proved", "z3, linear", None
@@ -114,7 +114,7 @@ def _by_z3(given: Sequence[Term], claim: Term, milliseconds: int) -> _Answer:
         # Where a function is asked for what it is not made for, numbers are easier to find.
         if part.op == "choice" and _is_anything(part.args[2]):
             there = terms.replaced(claim, {part: part.args[2]}.get)
-            found = _answer([*given, terms.no(part.args[0])], there, True, _OF_A_PART)
+            found = _answer([*given, terms.no(part.args[0])], there, _OF_A_PART)
             if found[0] == "refuted":
                 return found
     for premises, part in parts_of(claim):
@@ -122,7 +122,7 @@ def _by_z3(given: Sequence[Term], claim: Term, milliseconds: int) -> _Answer:
         own = [*given, *premises]
         if _Query(False, max(left, 1)).ask([*own, terms.no(part)]) == "unsat":
             continue
-        found = _answer(own, part, True, max(left, 1))
+        found = _answer(own, part, max(left, 1))
         if found[0] != "proved":
             return found
     return "proved", "z3, integers", None
@@ -147,9 +147,9 @@ def parts_of(claim: Term) -> list[tuple[list[Term], Term]]:
     ]
 
 
-def _answer(given: Sequence[Term], claim: Term, exact: bool, milliseconds: int) -> _Answer:
+def _answer(given: Sequence[Term], claim: Term, milliseconds: int) -> _Answer:
     """Whether a claim holds, by what means, and numbers at which it does not."""
-    query = _Query(exact, milliseconds)
+    query = _Query(True, milliseconds)
     answer = query.ask([*given, terms.no(claim)])
     if answer == "unsat":
         return "proved", "z3, linear", None
