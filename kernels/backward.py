@@ -50,7 +50,8 @@ def statistics_of(
     q_len,
     WEIGHTED: tl.constexpr,
 ):
-    """lse and the sink in units of log 2 (or 1 / z), and delta, of queries m of `product` = dO . O.
+    """statistic (lse with the sink in units of log 2, or 1 / z) and delta of queries m, from their
+    `product` dO . O.
 
     Past the length, and for a query that keeps nothing, weights become 0. Without an lse z is 1.
     """
@@ -80,7 +81,7 @@ def statistics_of(
             if sink_ptr is not None:
                 ratio = change * tl.math.exp2(statistic - lse)
                 change = tl.where(change == 0.0, 0.0, ratio)
-                # Beyond what float32 holds, weights are 0 too, and what it should be is not known.
+                # Past the range of float32 the weights are 0 too, and the change is unknown: NaN.
                 change += change - change
             delta -= tl.where(empty, 0.0, change)
         statistic = tl.where(empty, float("inf"), statistic)
@@ -89,7 +90,7 @@ def statistics_of(
 
 @triton.jit
 def store_statistics(statistic, delta, targets, place, m, padded):
-    """Keep for the other kernels what queries m are known by."""
+    """Store the statistics of queries m for the other kernels."""
     statistic_ptr, delta_ptr = targets
     tl.store(statistic_ptr + place + m, statistic, mask=m < padded)
     tl.store(delta_ptr + place + m, delta, mask=m < padded)
@@ -97,13 +98,13 @@ def store_statistics(statistic, delta, targets, place, m, padded):
 
 @triton.jit
 def store_nothing(targets, place, m, padded, WEIGHTED: tl.constexpr):
-    """Queries m, all past the length, get weights of 0."""
+    """Store statistics that give queries m, all past the length, weights of 0."""
     statistic = tl.where(m < 0, 0.0, 0.0 if WEIGHTED else float("inf"))
     store_statistics(statistic, tl.where(m < 0, 0.0, 0.0), targets, place, m, padded)
 
 
 class Queries(NamedTuple):
-    """A tile of queries, what is known of each, and the keys and values of its head."""
+    """A tile of queries with their statistics, and the keys and values of its head."""
 
     query: tl.tensor
     gradient: tl.tensor
@@ -133,9 +134,9 @@ def _visit_keys(dq, of, place, first, end, hooks, tile, PARTIAL, RAGGED: tl.cons
 
 
 class Keys(NamedTuple):
-    """A tile of keys and values, and the queries of a head with what is known of each.
+    """A tile of keys and values, and the queries of a head with their statistics.
 
-    ALIGNED: behind these queries lie those of other documents, whose statistics are not read.
+    ALIGNED: queries of other documents follow these, and their statistics are not read.
     """
 
     key: tl.tensor
@@ -154,9 +155,9 @@ class Keys(NamedTuple):
 def _products(held, moving, tile, PAD: tl.constexpr, ONE_LOOP: tl.constexpr):
     """held . moving of each pair of rows, of PAD dimensions.
 
-    Of wide float32 rows in ONE_LOOP by the transposed product: `held` is transposed once, before
-    the loop. Triton transposes `moving` in registers, all of it at once, which with some masks
-    spills 400 bytes a thread; as it is, it is read from shared memory as it is multiplied.
+    Wide float32 rows in ONE_LOOP take the transposed product, which transposes `held` once, before
+    the loop. Transposing `moving` would take registers for all of it at once, and with some masks
+    spill 400 bytes a thread; untransposed, it is read from shared memory while it is multiplied.
     """
     if tile.PRECISION == "tf32x3" and PAD > 128 and ONE_LOOP:
         return tl.dot(moving, held.T, input_precision=tile.PRECISION).T
@@ -265,12 +266,11 @@ def backward_queries(
 ):  # fmt: skip
     """dQ of one tile of queries; k and v are tensor descriptors under TMA, g is dO.
 
-    o and dq are dense, of heads or tokens, or slices of the tokens of such tensors where there is
-    one batch entry: `head_step` rows of o from a head to the next, `row_step` from a query to the
-    next. lse and its gradient, float32 `[batch, heads, q_len]`, are contiguous; `sink_ptr` as of
-    `forward`. Weights that are not normalised have neither o nor lse. statistic and delta, what the
-    other kernels need of each query, are written to as many places a head as `padded`, a multiple
-    of PADDED_BLOCK.
+    o and dq are dense by heads or by tokens, or, with one batch entry, slices of the tokens of such
+    tensors: `head_step` rows from a head to the next, `row_step` from a query to the next. lse and
+    its gradient, float32 `[batch, heads, q_len]`, are contiguous; `sink_ptr` as in `forward`.
+    Weights that are not normalised have neither o nor lse. statistic and delta, which the other
+    kernels read, have `padded` places a head, a multiple of PADDED_BLOCK.
     """
     S = (
         S0, S1, S2, S3, S4, S5, S6, S7, S8, S9, S10, S11,
@@ -381,8 +381,8 @@ def backward_keys(
 ):  # fmt: skip
     """dK and dV of one tile of keys of one key-value head; q and g are descriptors under TMA.
 
-    The query heads of a group are visited one after the other, so nothing is added up later.
-    `head_step` and `row_step` as of `backward_queries`, for dk and dv.
+    The query heads of a group are visited one after the other, so no sum follows. `head_step` and
+    `row_step` as in `backward_queries`, for dk and dv.
     """
     S = (
         S0, S1, S2, S3, S4, S5, S6, S7, S8, S9, S10, S11,

@@ -2,8 +2,8 @@
 
 A step of decoding has one query of each head, too few programs for a GPU, and reads each key once.
 Here query heads that share keys lie in one tile of rows, and `splits` programs take the tiles of
-keys that the row visits in turn: however they lie, each program has as many as any other. What
-each of them has is joined by `joined`, in the order of the splits: the same bits every time.
+keys that the row visits in turn: wherever these lie, all programs have equally many. `joined` joins
+their parts in the order of the splits: the same bits every time.
 """
 
 from typing import NamedTuple
@@ -36,7 +36,7 @@ def _next_of_split(j, split, splits):
 
 
 class Given(NamedTuple):
-    """Inputs of a kernel: addresses, strides and numbers, as of `decode`."""
+    """Inputs of a kernel: addresses, strides and numbers, as in `decode`."""
 
     q_ptr: tl.tensor
     k_ptr: tl.tensor
@@ -55,8 +55,8 @@ class Given(NamedTuple):
 class Share(NamedTuple):
     """A tile of rows, and the tiles of keys of one program: every `splits`-th one from `split` on.
 
-    Rows are queries, with `members` heads from `first_head` on side by side. Of the `queries` that
-    batch entry `batch` of the mask has, query 0 is number `start` of batch entry `entry`.
+    Rows are queries, with `members` heads from `first_head` on side by side. Batch entry `batch` of
+    the mask has `queries` queries; query 0 is number `start` of batch entry `entry` of the tensors.
     """
 
     batch: tl.tensor
@@ -72,8 +72,8 @@ class Share(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """Of each row: the sums of weighted values `[BLOCK_M, VALUE_PAD]` but for a factor, the maximum
-    of scores in a unit, and the sum of weights; its query and head, and whether it exists."""
+    """For each row: the sums of weighted values `[BLOCK_M, VALUE_PAD]` up to a factor, the maximum
+    score in a unit, and the sum of weights; its query and head, and whether it exists."""
 
     acc: tl.tensor
     factor: tl.tensor
@@ -138,7 +138,7 @@ def sums_of_share(share, given, S, T, hooks, of_tile, BLOCK_M: tl.constexpr, WID
         )
         first = _next_of_split(first, split, splits)
         if PAGE > 0:
-            # What a tile drops may hold NaN in a page: such tiles have a loop of their own.
+            # Dropped keys in pages may hold NaN: partial tiles have a loop of their own.
             last_full = tl.where(partial, first, end)
             acc, m, l = visit(
                 (acc, m, l),
@@ -241,15 +241,15 @@ def decode(
 ):  # fmt: skip
     """One split's sums of weighted values and of weights, and its maximum, for a tile of rows.
 
-    Arguments as of `forward`, and:
+    Arguments as in `forward`, and:
 
     part: float32 `[batch, heads, q_len, splits, VALUE_PAD]`, sums of weighted values; statistic:
     float32 `[2, batch, heads, q_len, splits]`, the maxima of scores in units of log 2 and the sums
-    of weights. All of both are written.
+    of weights. Every entry of both is written.
 
     members: query heads in a tile, one or all that share keys; rows of a tile are queries, with the
-    members of each side by side. tiles: of rows; splits: programs for each. DEPENDENT, programs of
-    `joined` may start while these run.
+    members of each side by side. tiles: number of tiles of rows; splits: programs for each.
+    DEPENDENT, programs of `joined` may start while these run.
     """
     S = (
         S0, S1, S2, S3, S4, S5, S6, S7, S8, S9, S10, S11,
@@ -334,10 +334,10 @@ def store_row(
     VALUE_DIM: tl.constexpr, VALUE_PAD: tl.constexpr, WEIGHTED: tl.constexpr,
     NORMALISED: tl.constexpr,
 ):  # fmt: skip
-    """Store the output of a query, and its lse, from what `join` found.
+    """Store the output of a query, and its lse, from the result of `join`.
 
-    results: addresses of o, lse and sink, as of `forward`. at: batch, head and query, and which row
-    of the lse that is.
+    results: addresses of o, lse and sink, as in `forward`. at: batch, head and query, and the row
+    of the lse.
     """
     o_ptr, lse_ptr, sink_ptr = results
     stride_ob, stride_oh, stride_om, stride_od = strides
@@ -377,7 +377,7 @@ def joined(
 ):  # fmt: skip
     """The output of one query of one head, and its lse, from the parts of its splits.
 
-    part and statistic are what `decode` wrote; o, lse and sink as of `forward`. DEPENDENT, programs
+    part and statistic come from `decode`; o, lse and sink as in `forward`. DEPENDENT, programs
     start before `decode` ends, and wait for it here.
     """
     if DEPENDENT:

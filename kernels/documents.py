@@ -1,4 +1,4 @@
-"""Rows of tiles that begin where documents do, in place of multiples of their size.
+"""Rows of tiles that begin where documents begin, instead of at multiples of the tile.
 
 A document is then computed as if it were alone: its tiles hold no other position, and they are
 visited in an order that begins with it. So its results are the same bits, wherever it is packed.
@@ -13,9 +13,9 @@ def row_of_tiles(row, documents, length, others, BLOCK: tl.constexpr):
     """The first position of a row of tiles, where the other side's tiles begin, and both ends.
 
     Args:
-        documents: int32 `[rows, 3]`, of each row its first position, the first position of its
-            document, and the one past the last; zeros in rows that are left over. None where rows
-            follow one another.
+        documents: int32 `[rows, 3]`, for each row its first position, and the first position of its
+            document and the one past its last; zeros in unused rows. None if rows begin at
+            multiples of the tile.
         length, others: positions of the rows' side, and of the other.
     """
     if documents is None:

@@ -1,16 +1,16 @@
-"""Elements, a query and a key each: what the hooks of an expression say of them.
+"""Elements, pairs of a query and a key, and the hooks of an expression at them.
 
 The words of all kernels:
 
     S           the expression's numbers and table sizes, in the order in which its hooks were
                 rendered; real numbers as their bits
-    T           its tables, as pointers; behind them what HOLD adds
-    place       the indices of a tile's elements, with S and T: what a hook is told of them
-    HOLD        what is the same for a row of tiles, such as a head's slope, is loaded once, before
-                the loop: returns T with that behind it, and the unit
-    unit        what the scores that BIASED returns are multiplied by. It is `scale` where terms are
-                added to q . k, and 1 where BIASED returns the score itself, as for a softcap. The
-                exponential's own multiplication takes it in
+    T           its tables, as pointers, followed by the values that HOLD loads
+    place       the indices of a tile's elements, with S and T: the arguments of a hook
+    HOLD        loads values that are the same for a row of tiles, such as a head's slope, once,
+                before the loop: returns T followed by them, and the unit
+    unit        the factor of the scores that BIASED returns: `scale` where terms are added to
+                q . k, and 1 where BIASED returns the score itself, as for a softcap. The
+                exponential's own multiplication includes it
     BIASED      the biased score of q . k, in the unit; None without a bias
     SLOPE       its derivative by the score; None where it is 1
     MASKED      the score, or -inf where the mask drops the pair
@@ -18,9 +18,9 @@ The words of all kernels:
     PARTIAL     whether some elements of a tile may be dropped; FULL tiles skip MASKED
     WEIGHTED    the biased score is the weight itself: there is no softmax
 
-What belongs together is passed as a named tuple. One that holds constants or hooks is made within
-the call it is an argument of: bound to a name, its constants would become tensors. No field is
-named `values` or `type`, which Triton's own tuples have.
+Related arguments are passed as a named tuple. A tuple that holds constants or hooks is made within
+the call that takes it: bound to a name, its constants would become tensors. No field is named
+`values` or `type`, which Triton's own tuples have.
 """
 
 from typing import NamedTuple
@@ -34,15 +34,15 @@ LN2 = tl.constexpr(0.6931471805599453)
 SCALARS = tuple(f"S{i}" for i in range(24))
 """Names of the numbers in a kernel's signature, of which `S` is made.
 
-An argument each: Triton compiles anew for a number that is 1 or a multiple of 16 unless its name is
-listed in `do_not_specialize`, and the elements of a tuple have no names.
+Each is an argument of its own: Triton compiles anew for a number that is 1 or a multiple of 16
+unless its name is listed in `do_not_specialize`, and the elements of a tuple have no names.
 """
 
 
 class Place(NamedTuple):
     """Elements of a tile; indices are of one row, of one column or of all its elements.
 
-    Before a tile is known, its index is a zero as wide as indices are to be: 64 bits where numbers
+    Before a tile is known, its index is a zero of the width that indices need: 64 bits if numbers
     of the expression come near the limit of 32.
     """
 
@@ -56,7 +56,7 @@ class Place(NamedTuple):
 
 
 class Hooks(NamedTuple):
-    """The hooks of an expression, and what its result stands for."""
+    """The hooks of an expression, and whether its result is a score or a weight."""
 
     HOLD: tl.constexpr
     MASKED: tl.constexpr
@@ -100,7 +100,7 @@ def masked(score, place, hooks, PARTIAL):
 @triton.jit
 def kept(score, place, hooks):
     """True where the mask keeps a pair, in the shape of `score`."""
-    # Spelled so that Gluon has it too.
+    # Written with operations that Gluon has too.
     nothing = tl.where(score == score, 0.0, 0.0)
     return hooks.MASKED(nothing, *place) == 0.0
 
@@ -109,8 +109,8 @@ def kept(score, place, hooks):
 def weight_of(product, place, unit, hooks, PARTIAL):
     """The weight of each pair where the biased score is the weight; 0 where it is dropped."""
     if PARTIAL:
-        # Some formulas look at two elements at a time, and what is dropped must not move a rounding
-        # of its neighbour.
+        # Some formulas compute two elements at a time, and a dropped element must not change the
+        # rounding of its neighbour.
         product = tl.where(kept(product, place, hooks), product, 0.0)
     w = biased(product, place, hooks) * unit
     if PARTIAL:
@@ -154,8 +154,8 @@ def slope_of(product, place, hooks):
 def weights_and_slopes(product, statistic, place, unit, hooks, PARTIAL):
     """w / z and w' / z of a tile, both 0 where a pair is dropped; z is 1 without a `statistic`.
 
-    What `weights`, `weight_gradient` and `slope_of` give WEIGHTED, with one look at the mask, in
-    fewer registers.
+    The results of `weights`, `weight_gradient` and `slope_of` if WEIGHTED, with one evaluation of
+    the mask, in fewer registers.
     """
     w = biased(product, place, hooks) * unit
     slope = tl.where(product == product, 1.0, 1.0)
@@ -173,7 +173,7 @@ def weights_and_slopes(product, statistic, place, unit, hooks, PARTIAL):
 
 @triton.jit
 def weights_of_gradient(product, statistic, place, unit, hooks, PARTIAL):
-    """Weights of a tile, and what `score_gradient` needs with them: WEIGHTED the slopes."""
+    """Weights of a tile, and, WEIGHTED, the slopes that `score_gradient` needs."""
     if hooks.WEIGHTED:
         return weights_and_slopes(product, statistic, place, unit, hooks, PARTIAL)
     else:
@@ -182,7 +182,7 @@ def weights_of_gradient(product, statistic, place, unit, hooks, PARTIAL):
 
 @triton.jit
 def factors_of_gradient(product, statistic, place, unit, hooks, PARTIAL):
-    """Weights of a tile, and what dO . v less delta is multiplied by for the gradient of scores."""
+    """Weights of a tile, and the factor of dO . v - delta in the gradient of scores."""
     p, slope = weights_of_gradient(product, statistic, place, unit, hooks, PARTIAL)
     if hooks.WEIGHTED:
         return p, slope

@@ -1,9 +1,9 @@
-"""Gradients of what a bias reads: slopes, tables of distances, biases of keys or of pairs.
+"""Gradients of the tensors of a bias: slopes, tables of distances, biases of keys or of pairs.
 
 With e = dL / d(biased score) * d(biased score) / d(entry) of each kept pair, one program adds up e
 over the keys of a tile of queries (ROWS), or adds it to an entry for each key (COLUMNS), each
 distance q - k (DISTANCES) or each place of the table (PAIRS). Sums that several programs share are
-kept in 64-bit fixed point, so that they do not depend on who comes first.
+kept in 64-bit fixed point, so that they do not depend on the order of programs.
 """
 
 from typing import NamedTuple

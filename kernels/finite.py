@@ -1,9 +1,9 @@
-"""Copies of inputs without NaN and infinities, so that what a mask drops takes no part.
+"""Copies of inputs without NaN and infinities, so that dropped pairs have no effect.
 
-Kernels compute whole tiles. The weight of a dropped pair is 0, and 0 times NaN is NaN: a value that
-one query of a tile drops would reach it, and in gradients so would a query that drops a key. In
-these copies every number that a product meets with a weight of 0 is finite. What is kept is marked
-where the mask chooses: by scores that are NaN, and by weights that are infinite.
+Kernels compute whole tiles. The weight of a dropped pair is 0, and 0 times NaN is NaN: a value
+would reach a query that drops it, and, in gradients, a query would reach a key that it drops. In
+these copies every number that is multiplied by a weight of 0 is finite. Kept pairs are marked where
+the mask chooses: by scores that are NaN, and by weights that are infinite.
 
 Numbers are read as integers of their bits: an exponent of ones is NaN or infinite.
 """
@@ -12,8 +12,8 @@ import triton
 import triton.language as tl
 
 SPOILED = tl.constexpr(-1e38)
-"""The lse of a query that keeps what is not finite: weights of what it keeps overflow, times a
-gradient of 0 they are NaN; what it drops has weight 0 as ever."""
+"""The lse of a query that keeps a number which is not finite: weights of its kept pairs overflow,
+and are NaN times a gradient of 0; its dropped pairs have weight 0 as ever."""
 
 
 @triton.jit
@@ -55,10 +55,9 @@ def finite_rows(
     A row that is not finite in one of the tensors becomes WILD in the copies, a number for each.
     `of_given` and `of_copies` hold the strides of each tensor, SIZES the sizes, PADS powers of two.
 
-    Of queries, with dO and outputs, there are lse and its gradient, contiguous float32; the lse may
-    have no gradient (None). Where they are not finite the row is not either. Its lse becomes
-    SPOILED unless the query keeps nothing. WEIGHTED, the lse is the sum of weights, and becomes
-    NaN.
+    Queries, with dO and outputs, come with lse and its gradient (or None), contiguous float32. A
+    row counts as not finite if these are not. Its lse becomes SPOILED unless the query keeps
+    nothing. WEIGHTED, the lse is the sum of weights, and becomes NaN.
     """
     blocks = (length + ROWS - 1) // ROWS
     rows = tl.program_id(0) % blocks * ROWS + tl.arange(0, ROWS)

@@ -23,7 +23,7 @@ SMALLEST_SCALE = tl.constexpr(2.0**-64)  # that of the host (`backends/call.py`)
 class Tile(NamedTuple):
     """How a plain kernel computes its tiles.
 
-    BLOCK is their side along the loop, PAGE the rows of a page, 0 where keys lie one after another.
+    BLOCK is their side along the loop, PAGE the rows of a page, 0 if keys are not in pages.
     """
 
     BLOCK: tl.constexpr
@@ -65,9 +65,9 @@ def tile_of(ptr, rows, length, stride_n, stride_d, SIZE: tl.constexpr, PAD: tl.c
 
 @triton.jit
 def dequantising(scale, descales, batch, head, heads, group):
-    """The factors of q . k and of the output, for inputs whose numbers stand for others.
+    """The factors of q . k and of the output, for quantised inputs.
 
-    A factor that is not positive would turn the order of scores around: it becomes NaN.
+    A factor that is not positive would reverse the order of scores: it becomes NaN.
     """
     factor = 1.0
     if descales is not None:
@@ -75,7 +75,7 @@ def dequantising(scale, descales, batch, head, heads, group):
         of_query = tl.load(descales[0] + batch * heads + head)
         of_key = tl.load(descales[1] + kv_head)
         positive = (of_query > 0.0) & (of_key > 0.0)
-        # Below the least that biases are divided by, scores of any size vanish.
+        # Biases are divided by the scale; below this least scale, scores of any size vanish.
         scale = tl.maximum(scale * of_query * of_key, SMALLEST_SCALE)
         scale = tl.where(positive, scale, float("nan"))
         factor = tl.load(descales[2] + kv_head)
@@ -124,7 +124,7 @@ def load_tile(
     """The j-th tile of rows of a `source_of` keys or values: `[rows, PAD]`, zero past SIZE.
 
     Rows past the length are read as zero: by the descriptor, or when PARTIAL; FULL tiles have none.
-    Of a source in pages, the page of the tile or of each row stands before it.
+    With pages, the page of the tile, or of each row, precedes the source.
     """
     n = j * tile.BLOCK + tl.arange(0, tile.BLOCK)
     if tile.TMA:
@@ -151,8 +151,8 @@ def load_tile(
 class Queries(NamedTuple):
     """A tile of queries against the keys and values of its head.
 
-    Scores, and their maximum, are in units of `unit` and `row_unit`, which are positive: the same
-    number, for scores and for rows.
+    Scores and their maximum are in units of one positive number: `unit` for scores, `row_unit` for
+    rows.
     """
 
     query: tl.tensor
@@ -199,7 +199,7 @@ def visit(state, of, place, first, end, hooks, tile, PARTIAL, RAGGED: tl.constex
             if RAGGED or hooks.BIASED is not None:
                 # A row without a kept key so far has m = -inf, and -inf - -inf is not a number.
                 base = tl.where(m_new == float("-inf"), 0.0, m_new)
-            # One multiplication and addition for each element takes the unit in.
+            # The multiplication and addition that each element takes anyway includes the unit.
             factor = of.row_unit * LOG2E
             base = base * factor
             p = tl.math.exp2(score * (unit * LOG2E) - base[:, None])
@@ -210,7 +210,7 @@ def visit(state, of, place, first, end, hooks, tile, PARTIAL, RAGGED: tl.constex
         value = load_tile(values, j, kv_len, tile.VALUE_DIM, tile.VALUE_PAD, tile, RAGGED)
         value = value.to(query.dtype)
         if tile.PAGE > 0 and RAGGED:
-            # Zero times a NaN is NaN, and a row that is not kept may never have been written.
+            # Zero times NaN is NaN, and a row that no query keeps may never have been written.
             some = tl.max(tl.abs(p), 0) > 0.0
             value = tl.where(some[:, None], value, 0.0).to(query.dtype)
         acc = tl.dot(p.to(value.dtype), value, acc, input_precision=tile.PRECISION)
@@ -219,8 +219,8 @@ def visit(state, of, place, first, end, hooks, tile, PARTIAL, RAGGED: tl.constex
 
 @triton.jit
 def normaliser(m, l, factor, sink_ptr, head):
-    """The factor of sums of weighted values: `factor` over the sum of weights, and of the
-    sink's. 0 without weights. m is the maximum of scores in units of log 2."""
+    """The factor of sums of weighted values: `factor` over the sum of the weights and of the sink's
+    weight, 0 without weights. m is the maximum of scores in units of log 2."""
     empty = l == 0.0
     z = tl.where(empty, 1.0, l)
     if sink_ptr is not None:
@@ -230,7 +230,7 @@ def normaliser(m, l, factor, sink_ptr, head):
 
 @triton.jit
 def log_sum(m, l, WEIGHTED: tl.constexpr):
-    """The natural logarithm of the sum of weights; WEIGHTED, the sum. m as of `normaliser`."""
+    """The natural logarithm of the sum of weights; WEIGHTED, the sum. m as in `normaliser`."""
     lse = l
     if not WEIGHTED:
         empty = l == 0.0
@@ -302,13 +302,13 @@ def forward(
     `[1, 1, BLOCK_N, HEAD_PAD or VALUE_PAD]`.
 
     `descales` holds the factors of q `[batch, heads]`, k and v `[batch, heads / group]`, contiguous
-    float32, or is None. Inputs of float8 are multiplied as float16, which has all their numbers,
-    and keys and values of int8 in the dtype of q.
+    float32, or is None. float8 inputs are multiplied as float16, which has all their numbers, and
+    int8 keys and values in the dtype of q.
 
-    With a PAGE, keys and values are in so many rows each: k and v are `[pages, heads / group, PAGE,
-    ...]`, `pages` holds the table `[batches, most_pages]` and, where queries are packed, the first
-    query of each request (`requests`); q, o and lse are then of one batch entry. Requests with up
-    to FEW queries are left out: `ragged` fills what is theirs.
+    With a PAGE, keys and values lie in pages of PAGE rows: k and v are `[pages, heads / group,
+    PAGE, ...]`, `pages` holds the table `[batches, most_pages]` and, if queries are packed, the
+    first query of each request (`requests`); q, o and lse then have one batch entry. Requests with
+    up to FEW queries are left to `ragged`.
 
     ALIGNED, rows of tiles are those of the table `T[TABLES]`, as `row_of_tiles` reads it, and the
     mask keeps no pair of two documents; the tensors are pointers then, and there are no pages.

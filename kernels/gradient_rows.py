@@ -1,4 +1,4 @@
-"""Row statistics the gradient kernels read, by a kernel of its own."""
+"""A kernel for the row statistics that the gradient kernels read."""
 
 import triton
 import triton.language as tl
@@ -7,13 +7,13 @@ from .backward import first_row, statistics_of, store_statistics
 from .elements import LOG2E
 
 PIECES = tl.constexpr(3)
-"""Numbers of bfloat16 that add up to one of float32."""
+"""bfloat16 pieces that add up to a float32 number."""
 
 SHIFT_COLUMNS = tl.constexpr(16)
-"""Of what is stored for each query: the depth of a matrix instruction. Most are zeros."""
+"""Columns stored for each query: the depth of a matrix instruction. Most are zeros."""
 
 _LARGEST = tl.constexpr(3e38)
-"""Of a number in pieces; with its sign turned it makes any weight 0."""
+"""The largest number in pieces; subtracted from a score, it makes any weight 0."""
 
 
 @triton.jit
@@ -71,14 +71,14 @@ def gradient_rows(
     ROWS: tl.constexpr,
     COUNTED: tl.constexpr,
 ):
-    """statistic and delta of ROWS queries of one head, as `backward_queries` keeps them.
+    """statistic and delta of ROWS queries of one head, as `backward_queries` stores them.
 
-    g (dO) is `[batch, heads, q_len, dim]` of any strides; out as of `backward_queries`, lse is
-    contiguous, both None for weights that are not normalised. shift: what is added to products q .
-    k and dO . v of a query, so that nothing need be subtracted after, in pieces; bfloat16 `[batch *
-    heads * padded, SHIFT_COLUMNS]`, or None. counter: of `hopper_gradients`, two for each tile of
-    COUNTED queries, which become zero; or None. part_counter: of it too, no more than ROWS for each
-    program.
+    g (dO) is `[batch, heads, q_len, dim]` of any strides; out as in `backward_queries`, lse is
+    contiguous, both None for weights that are not normalised. shift: numbers that the products
+    q . k and dO . v of a query add, in pieces, so that none is subtracted later; bfloat16
+    `[batch * heads * padded, SHIFT_COLUMNS]`, or None. counter, part_counter: counters of
+    `hopper_gradients`, or None, set to zero here: two for each tile of COUNTED queries, and at most
+    ROWS for each program.
     """
     m = tl.program_id(0) % (padded // ROWS) * ROWS + tl.arange(0, ROWS)
     batch_head = tl.program_id(0) // (padded // ROWS)

@@ -1,4 +1,4 @@
-"""Around the kernel that computes all gradients in one pass: whose turn it is, and dQ of sums.
+"""Kernels beside the one that computes all gradients in one pass: turns of programs, and dQ.
 
 Invariants are those of `runs.py`; `stored` is what stands in memory for tile t of a row. `turns`
 goes over rows: of any row r, `stored` are the numbers in both halves, and `visits_before(n)` is how
@@ -30,7 +30,7 @@ def visits(
 ):  # fmt: skip
     """Store 1 where a tile of KEYS keys visits one of BLOCK queries, 0 elsewhere, `[rows, tiles]`.
 
-    NEXT_RUN is that of the kernel whose turns these are: a visit more or less is a wrong turn.
+    NEXT_RUN must be that of the kernel that takes the turns: one visit more is a wrong turn.
     """
     S = (
         S0, S1, S2, S3, S4, S5, S6, S7, S8, S9, S10, S11,
@@ -60,7 +60,7 @@ def visits(
 
 @triton.jit(do_not_specialize=["rows", "tiles"])
 def turns(ptr, rows, tiles, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
-    """Put in place of visits how many there are in later rows, then how many in earlier ones.
+    """Replace visits by the numbers of visits in later rows, then by those in earlier rows.
 
     `[2, rows, tiles]`, of which the first half holds the visits.
     """
@@ -108,7 +108,7 @@ def query_gradients(
 ):
     """dQ of BLOCK queries of one head: their sum times the scale, 0 where nothing was added.
 
-    `head_step` and `row_step` as of dq in `backward_queries`.
+    `head_step` and `row_step` as in `backward_queries`.
     """
     PARTS: tl.constexpr = BLOCK * HEAD_PAD // 4096
     j = tl.program_id(0) % tiles
@@ -118,11 +118,11 @@ def query_gradients(
     begin = first_row(head // heads, head % heads, heads, q_len, head_step)
     at = (begin + m.to(tl.int64) * row_step)[:, None] * HEAD_DIM + d[None, :]
     inside = (m < q_len)[:, None] & (d < HEAD_DIM)[None, :]
-    # Whoever adds to one part adds to the other.
+    # A program adds to both parts or to none.
     added = tl.load(counter_ptr + (head * tiles + j) * PARTS) > 0
     first = sum_ptr + (head * tiles + j) * (BLOCK * HEAD_PAD)
     total = tl.load(first + tl.arange(0, BLOCK * HEAD_PAD), mask=added, other=0.0)
-    # Back from the order of `part_of`; parts are 64 queries below one another, or columns beside.
+    # Undo the order of `part_of`; the two parts are 64 queries each, or half of the columns each.
     apart = tl.reshape(total, (PARTS, 4, 8, 8, 4, 2, 2))
     if BLOCK == 64:
         apart = tl.permute(apart, (1, 5, 3, 0, 2, 4, 6))

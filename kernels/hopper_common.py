@@ -25,13 +25,13 @@ block_layout = gl.NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=16,
 
 
 def byte_layout(columns):
-    """How descriptors lay a block of rows of so many bytes, 64 or more, into shared memory."""
+    """The layout in shared memory that descriptors give rows of this many bytes, 64 or more."""
     return gl.NVMMASharedLayout(min(columns, 128), element_bitwidth=8, rank=4)
 
 
 @gluon.constexpr_function
 def matrix_of(columns, element_bits=16):
-    """The layout of a matrix product of a warpgroup with so many columns, of such elements."""
+    """The layout of a warpgroup's matrix product with this many columns of such elements."""
     return gl.NVMMADistributedLayout(
         version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, columns, 256 // element_bits]
     )
@@ -41,9 +41,9 @@ def matrix_of(columns, element_bits=16):
 def columns_from(first, N: gl.constexpr, PLAIN: gl.constexpr = False):
     """The positions of a tile's N columns, `[1, N]`, in the layout of its products.
 
-    PLAIN, the compiler sees how they are made, and finds the places of bits by it. Otherwise a
-    thread's are sums of two numbers, computed here, and of constants: left to itself the compiler
-    would hold each thread's part of every column in a register of its own.
+    PLAIN, the compiler sees how positions are made, and derives the places of bits from it.
+    Otherwise positions are sums of constants and of two numbers that each thread computes here:
+    the compiler by itself would hold each of a thread's positions in a register.
     """
     columns: gl.constexpr = gl.SliceLayout(0, matrix_of(N))
     if PLAIN:
@@ -56,7 +56,7 @@ def columns_from(first, N: gl.constexpr, PLAIN: gl.constexpr = False):
     eights = 8 * gl.arange(0, N // 8, gl.SliceLayout(1, by_eight))
     positions = (within[None, :] + eights[:, None]).reshape([N])
     positions = gl.convert_layout(positions, columns, assert_trivial=True)[None, :]
-    # Which the compiler does not see; two neighbours of a thread are loaded at once.
+    # The compiler cannot see this; with it, two neighbours of a thread are loaded at once.
     return gl.max_contiguous(gl.multiple_of(positions, [1, 8]), [1, 8])
 
 
@@ -79,10 +79,10 @@ def rows_from(first, N: gl.constexpr):
 
 
 class Ring(NamedTuple):
-    """Stages of shared memory that are filled in turn, and left by all consumers before the next.
+    """Stages of shared memory, filled in turn; all consumers leave a stage before it is refilled.
 
     A stage is one tile of `memory`, or one for each consumer, and one of `beside`, if there is any.
-    Barriers complete for the n-th time when a stage was filled, or left, n times.
+    A barrier completes for the n-th time when its stage was filled, or left, n times.
     """
 
     memory: gl.shared_memory_descriptor
@@ -108,7 +108,7 @@ class Call(NamedTuple):
 
 
 class Options(NamedTuple):
-    """The constants of a warp-specialised kernel, of which each has some."""
+    """The constants of warp-specialised kernels; each kernel has some of them."""
 
     hooks: Hooks
     HEAD_PAD: gl.constexpr
@@ -136,7 +136,7 @@ class Options(NamedTuple):
 
 @gluon.constexpr_function
 def _sides(columns):
-    """Widths of the tensors that a block of so many columns is kept in: powers of two."""
+    """Widths of the tensors that hold a block of this many columns: powers of two."""
     return [1 << bit for bit in range(8, 5, -1) if columns >> bit & 1]
 
 
@@ -147,7 +147,7 @@ def _side(columns, place):
 
 @gluon.constexpr_function
 def sides_of(columns):
-    """How many tensors a block of so many columns is kept in."""
+    """How many tensors hold a block of this many columns."""
     return len(_sides(columns))
 
 
@@ -159,9 +159,9 @@ def _side_of_blocks(desc, TILES: gl.constexpr, COLUMNS: gl.constexpr, BLOCK: gl.
 
 @gluon.jit
 def memory_of(desc, TILES: gl.constexpr, COLUMNS: gl.constexpr, BLOCK: gl.constexpr = None):
-    """Shared memory for so many blocks of a tensor: of 192 columns, 128 and 64 of them apart.
+    """Shared memory for this many blocks of a tensor; 192 columns are split into 128 and 64.
 
-    A block has BLOCK rows where it is copied in pieces, else those of the descriptor.
+    A block has BLOCK rows if it is copied in pieces, else those of the descriptor.
     """
     memory = ()
     for place in gl.static_range(sides_of(COLUMNS)):
@@ -190,7 +190,7 @@ def _load_side(desc, batch, head, row, column, ready, side):
 
 @gluon.jit
 def load_block(desc, at, ready, memory, stage):
-    """Have a block of a tensor, from indices `at` on, copied to a place of shared memory."""
+    """Start the copy of a tensor's block, from indices `at` on, to shared memory."""
     for place in gl.static_range(len(memory)):
         # There are two sides at most.
         column = at[3] + place * memory[0].shape[4]
@@ -211,7 +211,7 @@ def _store_side(desc, batch, head, row, column, side):
 
 @gluon.jit
 def store_block(desc, at, memory, stage):
-    """Have a place of shared memory copied to a block of a tensor, from indices `at` on."""
+    """Start the copy of shared memory to a tensor's block, from indices `at` on."""
     for place in gl.static_range(len(memory)):
         column = at[3] + place * memory[0].shape[4]
         _store_side(desc, at[0], at[1], at[2], column, memory[place].index(stage))
@@ -219,11 +219,11 @@ def store_block(desc, at, memory, stage):
 
 @gluon.jit
 def barriers(STAGES: gl.constexpr, COUNT: gl.constexpr):
-    """A barrier for each stage, which so many arrivals complete.
+    """A barrier for each stage, which this many arrivals complete.
 
-    Only those that the warps use: Triton gives the memory of others to reductions without
-    invalidating them (`mbarrier.inval`), and then a reduction now and then reads something else
-    than was written. With Triton 3.9 on an H100 one call in ten hung so.
+    Make no barrier that no warp uses: Triton gives its memory to reductions without invalidating
+    it (`mbarrier.inval`), and a reduction may then read other numbers than were written. With
+    Triton 3.9 on an H100 one call in ten hung in this way.
     """
     found = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     for stage in gl.static_range(STAGES):
@@ -233,13 +233,13 @@ def barriers(STAGES: gl.constexpr, COUNT: gl.constexpr):
 
 @gluon.jit
 def barriers_of(STAGES: gl.constexpr, CONSUMERS: gl.constexpr, PRODUCERS: gl.constexpr = 1):
-    """The barriers of a ring: of stages all producers have filled, and all consumers have left."""
+    """The barriers of a ring: of stages that producers filled, and of those that consumers left."""
     return barriers(STAGES, PRODUCERS), barriers(STAGES, CONSUMERS)
 
 
 @gluon.jit
 def key_of_tile(i, options):
-    """Which tile of their ring the keys of the i-th are."""
+    """The place in their ring of the i-th tile's keys."""
     if options.ONE_RING:
         return 2 * i
     else:
@@ -248,7 +248,7 @@ def key_of_tile(i, options):
 
 @gluon.jit
 def value_of_tile(i, options):
-    """Which tile of their ring the values of the i-th are."""
+    """The place in their ring of the i-th tile's values."""
     if options.ONE_RING:
         return 2 * i + 1
     else:
@@ -264,7 +264,7 @@ def stage_of(ring, i):
 
 @gluon.jit
 def begin_filling(ring, i, NBYTES: gl.constexpr):
-    """The i-th stage, once it is free, and its barrier, which so many bytes will complete."""
+    """The i-th stage, once it is free, and its barrier, which this many bytes complete."""
     stage, phase = stage_of(ring, i)
     ready = ring.ready.index(stage)
     mbarrier.wait(ring.free.index(stage), phase ^ 1)
@@ -274,14 +274,14 @@ def begin_filling(ring, i, NBYTES: gl.constexpr):
 
 @gluon.jit
 def fill(ring, i, desc, at):
-    """Have a block of a tensor copied to the i-th stage, once it is free."""
+    """Start the copy of a tensor's block to the i-th stage, once that is free."""
     stage, ready = begin_filling(ring, i, bytes_of(ring.memory))
     load_block(desc, at, ready, ring.memory, stage)
 
 
 @gluon.jit
 def fill_in_pieces(ring, i, desc, pages, j, head, options):
-    """Have the j-th tile of keys copied from these pages to the i-th stage, once it is free."""
+    """Start the copy of the j-th tile of keys from its pages to the i-th stage, once it is free."""
     stage, ready = begin_filling(ring, i, bytes_of(ring.memory))
     load_pieces(desc, pages, j, head, ready, ring.memory, stage, options.PAGE)
 
@@ -317,7 +317,7 @@ def block_at(memory, stage):
 
 @gluon.jit
 def release(free):
-    """Give memory back once every warp of the consumer is past its reads."""
+    """Give memory back once every warp of the consumer has read it."""
     barrier_to_arrive()
     mbarrier.arrive(free, count=1)
 
@@ -327,7 +327,7 @@ def specialise(
     consume, produce, consumers, registers, program, options, _semantic=None, _generator=None
 ):
     """Run `consume(C, program, options)` on four warps for each C < consumers, `produce(program,
-    options)` on one; a thread of later consumers, and of the producer, has so many registers."""
+    options)` on one, with the given registers a thread of later consumers and of the producer."""
     count = consumers.value
     partitions = [(consume, (gl.constexpr(c), program, options)) for c in range(count)]
     partitions.append((produce, (program, options)))
@@ -360,8 +360,8 @@ def queries_of_row(w, call, options):
 
 @gluon.jit
 def _produce_row(w, i, done, program, options):
-    """Queries, and their gradients where there are any, of the w-th row, the one after `done`
-    others; then its tiles of keys and values. Returns how many tiles there were so far."""
+    """Load the queries of the w-th row, after `done` other rows, and their gradients if there are
+    any; then its tiles of keys and values. Returns the number of tiles so far."""
     NEXT_RUN: gl.constexpr = options.hooks.NEXT_RUN
     CONSUMERS: gl.constexpr = options.CONSUMERS
     call, held = program.call, program.held
@@ -400,8 +400,8 @@ def _produce_row(w, i, done, program, options):
 
 @gluon.jit
 def produce_keys(program, options):
-    """The producer of kernels that hold queries, and their gradients where there are any: a row's,
-    then every tile of keys and values of its runs, as memory becomes free."""
+    """The producer of kernels that hold queries, and their gradients if there are any: loads those
+    of a row, then every tile of keys and values of its runs, as memory becomes free."""
     w = gl.program_id(0)
     i = gl.to_tensor(0)
     done = gl.to_tensor(0)
@@ -419,8 +419,8 @@ def produce_keys(program, options):
 def each_time(number, i):
     """A number that the compiler takes for a new one at each step i.
 
-    What follows from it, as the descriptors of what is held, is computed where it is needed, not
-    once before the loop, to be kept in memory for want of registers.
+    Values derived from it, such as descriptors of held tiles, are then computed where they are
+    needed, not once before the loop and spilled.
     """
     return gl.inline_asm_elementwise(
         "mov.b32 $0, $1;", "=r,r,r", [gl.to_tensor(number), i], dtype=gl.int32, is_pure=True, pack=1

@@ -1,9 +1,9 @@
-"""Pages hold anything where the mask drops a key, and other requests' rows lie behind a request's.
+"""Keys that the mask drops, whose pages may hold NaN, and outputs beside other requests' rows.
 
-A weight of zero times NaN is NaN. Full tiles drop no key. Of a partial one, consumers look for
-values that are not finite, and where there are any, zero those of keys that no query of the row of
-tiles keeps. Each consumer finds the same keys, so it does not matter which of them comes first, and
-a value that some query keeps is left as it is.
+A weight of zero times NaN is NaN. Full tiles drop no key. In a partial tile, consumers look for
+values that are not finite; if there are any, they zero the values of keys that no query of the row
+of tiles keeps. All consumers find the same keys, so their order does not matter. A value that some
+query keeps is left as it is.
 """
 
 from triton.experimental import gluon
@@ -14,7 +14,7 @@ from .elements import Place, kept
 from .gluon_names import barrier
 from .hopper_common import ROWS, block_at, wait_until_filled
 
-_KEYS = gl.constexpr(32)  # values of so many keys are looked at together
+_KEYS = gl.constexpr(32)  # keys whose values are checked at once
 _QUERIES = gl.constexpr(16)
 
 _across = gl.constexpr(gl.BlockedLayout([1, 1], [1, 32], [4, 1], [1, 0]))
@@ -28,7 +28,7 @@ def by_line(columns):
 
 @gluon.jit
 def clear_dropped(i, run, row, program, options):
-    """The i-th tile of values, the next to be multiplied, without those that are not finite and
+    """In the i-th tile of values, the next to be multiplied, zero those that are not finite and
     that no query of the row of tiles keeps."""
     if run.partial:
         stage = wait_until_filled(program.vals, i)
@@ -37,7 +37,7 @@ def clear_dropped(i, run, row, program, options):
             for part in gl.static_range(options.BLOCK // _KEYS):
                 first = run.tile * options.BLOCK + part * _KEYS
                 _clear(side.slice(part * _KEYS, _KEYS, dim=0), first, row, program.call, options)
-        # Products read what was written here, and what another consumer wrote.
+        # Products read the zeros written here, and those written by another consumer.
         fence_async_shared()
         barrier()
 

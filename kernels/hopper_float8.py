@@ -1,8 +1,8 @@
 """Operands of float8 products on Hopper: weights in float8 too, and values in another order.
 
-The numbers of float8 below 2^-9 are zero: weights are made 2^8 times as large, and so are their
-sums. A thread has the weights of other keys than a product of float8 wants of it; the values come
-in that order (`float8_values`).
+float8 numbers below 2^-9 are zero, so weights and their sums are multiplied by 2^8. A thread has
+the weights of other keys than a float8 product reads from it; values come in the order of these
+weights (`float8_values`).
 """
 
 from triton.experimental import gluon
@@ -16,7 +16,7 @@ RAISED = gl.constexpr(8.0)
 
 @gluon.jit
 def raised(dtype: gl.constexpr):
-    """The power of two by which weights of such inputs are multiplied."""
+    """The power of two by which weights are multiplied, for inputs of this dtype."""
     if dtype == gl.float8e4nv:
         return RAISED
     else:
@@ -25,11 +25,11 @@ def raised(dtype: gl.constexpr):
 
 @gluon.jit
 def packed(weight, output: gl.constexpr, dtype: gl.constexpr):
-    """Weights as they pass from one tile to the next: of float8, four in an integer.
+    """Weights as they pass from one tile to the next: float8 weights, four in an integer.
 
-    Bytes that pass by themselves would be taken apart and put together again. NVIDIA's assembler
-    (12.8, 12.9) loses one half where both are made of the same two numbers by the same instruction:
-    hence `relu`, which changes no weight.
+    Single bytes would be unpacked and packed again. NVIDIA's assembler (12.8, 12.9) loses one half
+    of an integer if one instruction makes both halves from the same two numbers: hence `relu`,
+    which changes no weight.
     """
     if dtype == gl.float8e4nv:
         pairs = weight.reshape([ROWS, weight.shape[1] // 16, 2, 4, 2])
@@ -91,7 +91,7 @@ def as_operand(p, output: gl.constexpr, dtype: gl.constexpr):
 
 @gluon.jit
 def value_of(values, stage):
-    """A tile of values, keys by dimensions; of float8, products want a column's keys together."""
+    """A tile of values, keys by dimensions; float8 products read a column's keys side by side."""
     tile = block_at(values, stage)
     if values[0].dtype == gl.float8e4nv:
         tile = (tile[0].permute((1, 0)),)

@@ -80,9 +80,9 @@ class Program(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A consumer's 64 queries of a row of tiles, from q0 on; T is what HOLD made of the tables.
+    """A consumer's 64 queries of a row of tiles, from q0 on; T are the tables that HOLD returned.
 
-    The row of tiles begins with query `first`, its queries end with the `count` of all.
+    The row of tiles begins with query `first`; there are `count` queries in all.
     """
 
     batch: gl.tensor
@@ -101,10 +101,11 @@ class Row(NamedTuple):
 
 @gluon.jit
 def _consume_row(C: gl.constexpr, w, done, i, turn, program, options):
-    """The w-th row for consumer C, the one after `done` others: its 64 queries against every tile.
+    """The w-th row for consumer C, after `done` other rows: its 64 queries against every tile.
 
-    `i` counts tiles and `turn` turns; returns what the next row begins with. Triton's front end
-    visits what stands in a loop twice, to find what the loop changes, but a called function once.
+    `i` counts tiles and `turn` turns; returns both for the next row. This is a function since
+    Triton's front end visits the body of a loop twice, to find what the loop changes, but a called
+    function once.
     """
     keys, vals, queries, call = program.keys, program.vals, program.held, program.call
     NEXT_RUN: gl.constexpr = options.hooks.NEXT_RUN
@@ -130,7 +131,7 @@ def _consume_row(C: gl.constexpr, w, done, i, turn, program, options):
     m = gl.full([ROWS], float("-inf"), gl.float32, by_row)
     l = gl.zeros([ROWS, 8], gl.float32, matrix_of(8))
     wait_until_filled(queries, done)
-    # Where there are registers: the less a product reads from memory, the less power it draws.
+    # If there are registers for it: the less a product reads from memory, the less power it draws.
     HELD: gl.constexpr = (
         options.CONSUMERS < 3 and options.HEAD_PAD == 128 and bits == 16 and not WEIGHTED
     )
@@ -201,7 +202,7 @@ def _consume_row(C: gl.constexpr, w, done, i, turn, program, options):
     if options.NORMALISED:
         inverse = gl.where(empty, 0.0, factor / z)
         acc = scaled(acc, inverse)
-    # The row before may still be read out of this memory; or the queries by another warp.
+    # This memory may still be read: to store the row before, or as queries by another warp.
     tma.store_wait(0)
     barrier()
     store_sums(block_at(program.outputs, C), acc, 1.0, options.VALUE_DIM)
@@ -213,7 +214,7 @@ def _consume_row(C: gl.constexpr, w, done, i, turn, program, options):
     elif q0 + ROWS <= lying.count:
         store_block(program.o_desc, [lying.entry, head, at, 0], program.outputs, C)
     else:
-        # Rows behind those of the request are of the next one.
+        # Rows past the end of the request belong to the next request.
         store_rows(program, lying.count - q0, head, at, C, options)
     if program.lse_ptr is not None:
         of_head = program.lse_ptr + (lying.entry * call.heads + head).to(gl.int64) * call.q_len
@@ -311,31 +312,31 @@ def hopper_forward(
 
     A program computes one row, `rows * batch_heads` in all; PERSISTENT programs, as many as run at
     once, draw rows from a counter that is zero before and after. With OUTPUT_OVER_QUERIES, for
-    equal dimensions or keys of 192 and values of 128, both share memory. With OVERLAP a
-    tile is weighed while the one before is multiplied by its values; without, what a consumer waits
-    for is left to the others to hide. APART, the first tile of a row is compiled by itself, before
-    the loop. LOOKED_UP, the hook MASKED looks bits of pairs up (`kept_bits.py`).
+    equal dimensions or keys of 192 and values of 128, both share memory. With OVERLAP a tile is
+    weighed while the tile before is multiplied by its values; without, the other consumers hide
+    what a consumer waits for. APART, the first tile of a row is compiled by itself, before the
+    loop. LOOKED_UP, the hook MASKED looks bits of pairs up (`kept_bits.py`).
 
     q, k, v and o are tensor descriptors of `[batch, heads, length, dim]` in blocks of 64 queries
     or BLOCK_N keys by HEAD_PAD or VALUE_PAD; lse `[batch, heads, q_len]` is contiguous float32, or
     None; `sink_ptr` holds a logit for each head that joins the normaliser, or is None. `descales`,
-    WEIGHTED and NORMALISED as of `forward`. The options must give `maxnreg`, from which the warps'
+    WEIGHTED and NORMALISED as in `forward`. The options must give `maxnreg`, from which the warps'
     registers are dealt out.
 
-    With a PAGE, keys and values lie in pages, and queries may be packed, as of `forward`, where FEW
-    is explained too; k and v are described in blocks of PIECE keys, of which pages and tiles are
-    made, by 64 dimensions. Of packed queries, `packed_ptr` is the output once more, None of others:
+    With a PAGE, keys and values lie in pages, and queries may be packed, as in `forward`, which
+    also explains FEW; k and v are described in blocks of PIECE keys, of which pages and tiles are
+    made, by 64 dimensions. `packed_ptr` is the output's address if queries are packed, else None:
     `head_step` rows of it from a head to the next, `row_step` from a query to the next.
 
-    Of float8 q and k, v is what `float8_values` makes of it, in blocks of VALUE_PAD dimensions by
-    BLOCK_N keys, o is of half precision, and weights are those of a softmax.
+    With float8 q and k, v comes from `float8_values`, in blocks of VALUE_PAD dimensions by BLOCK_N
+    keys, o has half precision, and the weights are a softmax's.
     """
     S = (
         S0, S1, S2, S3, S4, S5, S6, S7, S8, S9, S10, S11,
         S12, S13, S14, S15, S16, S17, S18, S19, S20, S21, S22, S23,
     )[:NUMBERS]  # fmt: skip
     T = T[:TABLES]
-    # Instructions of float8 take 32 dimensions, and values are padded in the order they come in.
+    # float8 instructions take 32 dimensions, and values are padded in the order they come in.
     FLOAT8: gl.constexpr = q_desc.dtype == gl.float8e4nv
     queries = memory_of(q_desc, CONSUMERS, HEAD_PAD)
     if OUTPUT_OVER_QUERIES:

@@ -2,15 +2,15 @@
 
 As in `hopper_keys` a producer warp fills rings of tiles of queries, and two consumers hold 64
 keys each. Each also hands its gradients of scores to the other through shared memory, so that each
-has half of a tile of dQ from all 128 keys: half its queries, or of 64 queries half the columns.
-What each computed a warp of its own adds to sums in float32. Programs add to a tile in the order
-they were started: the same bits every time.
+computes half of a tile of dQ from all 128 keys: half of its queries, or half of the columns of 64
+queries. A warp for each consumer adds that half to float32 sums. Programs add to a tile in the
+order they were started: the same bits every time.
 
-Nothing but tiles is read from shared memory, which the products keep busy: what is subtracted from
-a row of scores, or of dO . v, is one more step of its products.
+Shared memory, which the products keep busy, is read for tiles only: the numbers subtracted from
+rows of scores and of dO . v are one more step of the products.
 
-A program only ever waits for earlier ones, and they end without it. In which order they are
-started, `hopper_order` says.
+A program waits only for earlier programs, which end without it. `hopper_order` says in which order
+programs start.
 """
 
 from typing import NamedTuple
@@ -62,7 +62,7 @@ from .hopper_shifts import sum_of_pieces
 from .hopper_sums import PART_COLUMNS, PART_ROWS, end_part, part_of, sum_of_parts, sum_up
 from .runs import NO_TILE, SpanEitherWay, first_tile, next_tile
 
-_COLUMNS = gl.constexpr(64)  # of a consumer's part of dQ, which has as many rows
+_COLUMNS = gl.constexpr(64)  # of a consumer's part of dQ, which has 64 rows too
 
 _change_layout = gl.constexpr(gl.NVMMASharedLayout(128, 16, rank=2))
 
@@ -87,7 +87,7 @@ class OnePass(NamedTuple):
 
 @gluon.jit
 def _part_of_queries(C: gl.constexpr, mine, i, program, BLOCK: gl.constexpr):
-    """Consumer C's part of dQ of the i-th tile, under way; of the one before the first, anything.
+    """Consumer C's part of dQ of the i-th tile, under way; arbitrary for the tile before the first.
 
     A product cannot be under way on one side of a branch alone.
     """
@@ -118,9 +118,9 @@ def _store_part(C: gl.constexpr, i, dq, parts):
 
 @gluon.jit
 def _hand_over(C: gl.constexpr, i, one):
-    """The part of the i-th tile is stored, and what its product read may make way.
+    """Signal that the i-th tile's part is stored, and that its product's operands are free.
 
-    Of the one before the first there is none.
+    The tile before the first has no part.
     """
     fence_async_shared()
     barrier_to_arrive()
@@ -130,9 +130,9 @@ def _hand_over(C: gl.constexpr, i, one):
 
 @gluon.jit
 def _store_gradients(C: gl.constexpr, dk, dv, at, program, options):
-    """Store consumer C's rows of dK and dV over its keys and values, and from there."""
+    """Store consumer C's rows of dK and dV, by way of the shared memory of its keys and values."""
     keys, vals, held_free = program.held.memory, program.held.beside, program.held.free
-    # Both are past their products with these keys.
+    # Both consumers are past their products with these keys.
     release(held_free.index(0))
     mbarrier.wait(held_free.index(0), 0)
     store_sums(block_at(keys, C), dk, program.call.scale, options.HEAD_DIM)
@@ -148,7 +148,7 @@ def _store_gradients(C: gl.constexpr, dk, dv, at, program, options):
 def _consume(C: gl.constexpr, program, options):
     """Consumer C: dK and dV of its 64 keys; its part of dQ of each tile, one tile later.
 
-    By then the other consumer has mostly given what it takes, and neither waits long.
+    By then the other consumer has mostly handed its gradients over, and neither waits long.
     """
     call, held, one = program.call, program.held, program.one_pass
     queries, gradients = program.queries, program.gradients
@@ -158,7 +158,7 @@ def _consume(C: gl.constexpr, program, options):
     VALUE_DIM: gl.constexpr = options.VALUE_DIM
     scores: gl.constexpr = matrix_of(BLOCK)
     dtype: gl.constexpr = program.k_desc.dtype
-    # Stored before dK is made, parts of dQ do not wait for memory that its product reads.
+    # Stored before dK is made, parts of dQ need not wait for the product of dK to read its memory.
     AHEAD: gl.constexpr = options.HEAD_PAD == 128
     to_scores = sum_of_pieces(0, scores)
     to_products = sum_of_pieces(PIECES, scores)
@@ -183,7 +183,7 @@ def _consume(C: gl.constexpr, program, options):
             gradient = block_at(gradients.memory, stage)
             shift = queries.beside.index(stage).permute((1, 0))
             mbarrier.wait(queries.ready.index(stage), phase)
-            # What is subtracted comes last: where it is large, sums are rounded to it only once.
+            # Shifts are added last: large ones round the sums only once.
             product = dots(rows_of(key, HEAD_DIM), query, zero, HEAD_DIM)
             product = warpgroup_mma(to_scores, shift, product, is_async=True)
             mbarrier.wait(gradients.ready.index(stage), phase)
@@ -205,7 +205,7 @@ def _consume(C: gl.constexpr, program, options):
             dp = warpgroup_mma_wait(sums_of(VALUE_DIM), deps=[dp])
             ds = weight_gradient(p, dp, 0.0, 1.0, at, options.hooks, run.partial)
             if k0 + CONSUMERS * ROWS > kv_len:
-                # Keys past the length have weights nobody bounds; dQ would have them times zero.
+                # Weights of keys past the length are unbounded, and dQ would multiply them by zero.
                 ds = gl.where(kv_idx < kv_len, ds, 0.0)
             ds = ds.to(dtype)
             slot, phase = stage_of(one.changes, i)
@@ -330,17 +330,17 @@ def hopper_gradients(
 ):  # fmt: skip
     """dK and dV of 128 keys of one key-value head, and dQ / scale of every query in `sum_desc`.
 
-    Arguments as of `hopper_backward_keys`, in blocks of BLOCK queries or 64 keys: 128 queries of 64
-    dimensions, or 64 of 128. NEXT_RUN goes either way. shift_desc describes what
-    `gradient_rows` stored, in blocks of BLOCK rows. sum_desc describes float32
+    Arguments as in `hopper_backward_keys`, in blocks of BLOCK queries or 64 keys: 128 queries of 64
+    dimensions, or 64 of 128. NEXT_RUN goes either way. shift_desc describes the shifts from
+    `gradient_rows`, in blocks of BLOCK rows. sum_desc describes float32
     `[batch, query heads, 256 tiles, 32]`, two parts of dQ a tile in the order of `part_of`, in
     blocks of some rows of a part.
-    members, together, turned: which heads a program has and how they are started, see
-    `hopper_order`. key_sum, value_sum: float32 `[batch, key-value heads, 128 rows, dim]` where a
-    program has not all query heads of a key-value head, or None, and then part_counter: zeros for
-    each 64 keys. counter: zeros for each part of
-    `tiles` tiles of queries of each head, which become the number of programs that added to it;
-    turn: of `turns`, how many do so before. A tile with a counter of zero was not written.
+    members, together, turned: the heads of a program and the order of programs, see `hopper_order`.
+    key_sum, value_sum: float32 `[batch, key-value heads, 128 rows, dim]` and part_counter, a zero
+    for each 64 keys, if a program does not have all query heads of a key-value head; else None.
+    counter: a zero for each part of `tiles` tiles of queries of each head, which becomes the number
+    of programs that added to it; turn, from `turns`: how many add before a program. A tile with a
+    counter of zero was not written.
     """
     S = (
         S0, S1, S2, S3, S4, S5, S6, S7, S8, S9, S10, S11,
@@ -375,7 +375,7 @@ def hopper_gradients(
             q_desc, k_desc, v_desc, g_desc, shift_desc, None, dk_desc, dv_desc,
             Ring(keys, vals, held_ready, held_free),
             Ring(queries, shifts, query_ready, query_free),
-            # Queries and their gradients make way together.
+            # Queries and their gradients are released together.
             Ring(gradients, None, gradient_ready, query_free),
             one_pass,
         ),

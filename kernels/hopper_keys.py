@@ -53,7 +53,7 @@ from .hopper_rows import Drawn, draw_row, memory_of_rows, row_drawn
 from .runs import NO_TILE, Span, SpanEitherWay, first_tile, next_tile
 
 row_layout = gl.NVMMASharedLayout(swizzle_byte_width=0, element_bitwidth=32, rank=1)
-"""How descriptors lay a number of each query into shared memory."""
+"""The layout in shared memory of one number for each query."""
 
 
 class Program(NamedTuple):
@@ -92,8 +92,8 @@ def keys_of_program(w, call, options):
 
 @gluon.jit
 def _produce_row(w, i, done, program, options):
-    """Keys and values of the w-th row, the one after `done` others, then queries and gradients of a
-    group of heads. Returns how many tiles there were so far."""
+    """Load keys and values of the w-th row, after `done` other rows, then queries and gradients of
+    a group of heads. Returns the number of tiles so far."""
     NEXT_RUN: gl.constexpr = options.hooks.NEXT_RUN
     BLOCK: gl.constexpr = options.BLOCK
     CONSUMERS: gl.constexpr = options.CONSUMERS
@@ -166,15 +166,15 @@ def produce_queries(program, options):
 
 @gluon.jit
 def _consume_row(C: gl.constexpr, w, i, done, program, options):
-    """Consumer C: dK and dV of its 64 keys of the w-th row, the one after `done` others, from each
-    tile of queries of its runs. Returns how many tiles there were so far."""
+    """Consumer C: dK and dV of its 64 keys of the w-th row, after `done` other rows, from each tile
+    of queries of its runs. Returns the number of tiles so far."""
     call, held = program.call, program.held
     queries, gradients = program.queries, program.gradients
     S, kv_len, q_len = call.S, call.kv_len, call.q_len
     BLOCK: gl.constexpr = options.BLOCK
     scores: gl.constexpr = matrix_of(BLOCK)
     by_query: gl.constexpr = gl.SliceLayout(0, scores)
-    # Where there are registers, what is known of queries is read while their product is made.
+    # If there are registers for it, statistics of queries are read while their product is made.
     EARLY: gl.constexpr = (
         options.hooks.BIASED is None and options.HEAD_PAD == 128 and options.CONSUMERS == 2
     )
@@ -303,15 +303,15 @@ def hopper_backward_keys(
     """dK and dV of CONSUMERS x 64 keys of one key-value head, `heads` of them in a batch.
 
     q, k, v, g (dO), dk and dv are tensor descriptors of `[batch, heads, length, dim]` in blocks of
-    BLOCK queries or 64 keys; statistic and delta are descriptors of what the kernel of dQ wrote,
+    BLOCK queries or 64 keys; statistic and delta are descriptors of what the kernel of dQ stored,
     flat, in blocks of BLOCK. WEIGHTED, the biased score is the weight itself; unless NORMALISED, z
     is 1. The options must give `maxnreg`, from which the warps' registers are dealt out: 168 for
     two consumers, 128 for one, of which two programs share a multiprocessor.
 
-    A program computes one row, `rows * batch_heads` in all, where there is one place for what is
-    HELD; with two, programs, as many as run at once, draw rows from a counter that is zero before
-    and after, and the next row's keys and values are on their way while this one is computed. ANEW,
-    what follows from their places is computed at each step, where registers are scarce.
+    With one place for held tiles (HELD), a program computes one row, `rows * batch_heads` in all.
+    With two, as many programs as run at once draw rows from a counter that is zero before and
+    after, and load the next row's keys and values while this row is computed. ANEW, values derived
+    from these places are computed at each step, since registers are scarce.
     """
     S = (
         S0, S1, S2, S3, S4, S5, S6, S7, S8, S9, S10, S11,

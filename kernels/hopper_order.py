@@ -1,10 +1,10 @@
-"""In which order `hopper_gradients` starts programs, and each of them goes through the queries.
+"""The order in which `hopper_gradients` starts programs, and in which each visits the queries.
 
-Programs add to a tile of dQ in the order in which they were started. Mostly the last keys are
-started first, and go from the first queries on: where masks follow the diagonal, a program reaches
-a tile some steps after the one before it, and waits for nothing. The first keys, the longest then,
-would end long after all others: the last heads start with them, side by side, and go from the last
-queries on, which all of them reach.
+Programs add to a tile of dQ in the order in which they were started. Mostly programs of the last
+keys start first, and visit queries from the first on: where masks follow the diagonal, a program
+reaches a tile some steps after the program before it, and waits for nothing. Programs of the first
+keys, then the longest, would end long after all others. So the last heads start with their first
+keys, side by side, and visit queries from the last on, which all of them reach.
 """
 
 from triton.experimental import gluon
@@ -21,8 +21,8 @@ def program_in_order(program):
     """Batch and first query head, first key and last of this program, and 1 if it goes from the
     last queries.
 
-    A program has `members` query heads of one key-value head; of such parts of heads, `together`
-    start in turn, and `turned` at the end begin with the first keys.
+    A program has `members` query heads of one key-value head. `together` such groups of heads start
+    in turn, and the last `turned` groups begin with the first keys.
     """
     call, rows, order = program.call, program.call.rows, program.one_pass
     w = gl.program_id(0)

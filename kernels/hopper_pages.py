@@ -1,8 +1,8 @@
-"""Requests on Hopper: keys copied page by page, queries packed behind those of others.
+"""Requests on Hopper: keys copied page by page, queries packed with those of other requests.
 
-A tile of keys lies in pieces: one where pages hold whole tiles, else as many as divide pages and
-tiles alike. The tensor memory accelerator copies each to its rows of one tile in shared memory, and
-one barrier waits for all bytes. Pages of the next tile are on their way meanwhile.
+A tile of keys is one piece if pages hold whole tiles, else several pieces, whose size divides both
+page and tile. The tensor memory accelerator copies each piece to its rows of one tile in shared
+memory, and one barrier waits for all bytes. Page numbers of the next tile are loaded meanwhile.
 """
 
 from typing import NamedTuple
@@ -25,8 +25,8 @@ class Requests(NamedTuple):
 
 
 class Lying(NamedTuple):
-    """Where the queries of a row of tiles lie: in which batch entry of `q`, which of its rows is
-    query 0 of the request, and how many queries that has."""
+    """Where the queries of a row of tiles lie: the batch entry of `q`, the row in it of query 0 of
+    the request, and the number of the request's queries."""
 
     entry: gl.tensor
     start: gl.tensor
@@ -52,7 +52,7 @@ def pages_of_tile(batch, j, requests, PAGE: gl.constexpr, PIECE: gl.constexpr, B
 
 @gluon.jit
 def load_pieces(desc, pages, j, head, ready, memory, stage, PAGE: gl.constexpr):
-    """Have the j-th tile of keys copied from these pages to a place of shared memory."""
+    """Start the copy of the j-th tile of keys from these pages to shared memory."""
     for place in gl.static_range(len(memory)):
         column = place * memory[0].shape[4]
         _load_side(desc, pages, j, head, column, ready, memory[place].index(stage), PAGE)
@@ -75,10 +75,10 @@ def _load_side(desc, pages, j, head, column, ready, side, PAGE: gl.constexpr):
 def request_of_row(
     row, batch, q_len, kv_len, requests, QUERIES: gl.constexpr, FEW: gl.constexpr
 ):  # fmt: skip
-    """Of a row of tiles: its request, which of its rows it is, how many keys it may have, and
+    """For a row of tiles: its request, its number in the request, how many keys it may have, and
     where its queries lie.
 
-    Queries of requests that lie apart are those of batch entry `batch`.
+    If queries are not packed, they are those of batch entry `batch`.
     """
     lying = Lying(batch, 0, q_len)
     if len(requests.pages) > 1:  # packed

@@ -49,7 +49,7 @@ def products_of(size):
 
 @gluon.constexpr_function
 def sums_of(size):
-    """How many tensors sums are, and products `add_rows` starts."""
+    """How many tensors hold sums, and how many products `add_rows` starts."""
     return len(_widths(size))
 
 
@@ -65,7 +65,7 @@ def _width(parts, part):
 
 @gluon.constexpr_function
 def first_width(size):
-    """Columns of the first of the tensors that sums are."""
+    """Columns of the first tensor of sums."""
     return _widths(size)[0][1]
 
 
@@ -98,7 +98,7 @@ def rows_of(block, SIZE: gl.constexpr):
 
 @gluon.jit
 def rows_held(block, layout: gl.constexpr, SIZE: gl.constexpr):
-    """Likewise, in registers, of products with such a layout."""
+    """Likewise in registers, for products with this layout."""
     PARTS: gl.constexpr = _depths(SIZE)
     rows = ()
     for part in gl.static_range(products_of(SIZE)):
@@ -109,8 +109,8 @@ def rows_held(block, layout: gl.constexpr, SIZE: gl.constexpr):
 
 @gluon.jit
 def dots(rows, block, zero, SIZE: gl.constexpr):
-    """Products of each row with each row of a block, over SIZE dimensions; as many products are
-    under way as `products_of` says."""
+    """Products of each row with each row of a block, over SIZE dimensions; `products_of` products
+    are under way."""
     product = zero
     PARTS: gl.constexpr = _depths(SIZE)
     for part in gl.static_range(products_of(SIZE)):
@@ -126,8 +126,7 @@ def _no_sum(WIDTH: gl.constexpr, BITS: gl.constexpr):
 
 @gluon.jit
 def no_sums(SIZE: gl.constexpr, BITS: gl.constexpr = 16):
-    """Sums of nothing for 64 rows, a tensor for each part; of products of numbers of so many
-    bits."""
+    """Zero sums for 64 rows, a tensor for each part; for products of numbers of this many bits."""
     sums = ()
     for part in gl.static_range(sums_of(SIZE)):
         sums = sums + (_no_sum(_width(_widths(SIZE), part), BITS),)
@@ -136,7 +135,7 @@ def no_sums(SIZE: gl.constexpr, BITS: gl.constexpr = 16):
 
 @gluon.jit
 def operand_of(weights, dtype: gl.constexpr, SIZE: gl.constexpr):
-    """Weights as products of SIZE dimensions read them, made ahead of those under way then."""
+    """Weights as products of SIZE dimensions read them, made before other products are started."""
     layout: gl.constexpr = gl.DotOperandLayout(0, matrix_of(first_width(SIZE)), 2)
     return gl.convert_layout(weights.to(dtype), layout)
 
@@ -150,8 +149,7 @@ def _add_columns(sum, weights, rows, use_acc):
 
 @gluon.jit
 def add_rows(sums, weights, block, SIZE: gl.constexpr, use_acc=True):
-    """Sums, if any, with the rows of a block times their weights; `sums_of` products are under
-    way."""
+    """Sums, if any, plus rows of a block times their weights; `sums_of` products are under way."""
     dtype: gl.constexpr = block[0].dtype
     if weights.dtype != dtype:
         weights = operand_of(weights, dtype, SIZE)
@@ -186,7 +184,7 @@ def under_way(product, _semantic=None):
 
 @builtin
 def wait_for(sums, pending=0, _semantic=None):
-    """Sums of all parts once at most so many products after them are under way."""
+    """Sums of all parts, once at most this many later products are under way."""
     found = warpgroup_mma_wait(pending, deps=list(sums), _semantic=_semantic)
     return gl.tuple([found] if len(sums) == 1 else list(found))
 

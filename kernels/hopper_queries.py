@@ -79,8 +79,8 @@ class Program(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A consumer's 64 queries of a row of tiles, and what is known of each; kv_idx of `place` is
-    not known yet."""
+    """A consumer's 64 queries of a row of tiles, with their statistics; kv_idx of `place` is not
+    set yet."""
 
     place: Place
     unit: gl.tensor
@@ -146,7 +146,7 @@ def _products(i, row, program, options):
 
 @gluon.jit
 def _changes(i, product, dp, PENDING: gl.constexpr, run, row, program, options):
-    """The gradient of a tile of scores from products under way, PENDING others after them."""
+    """The gradient of a tile of scores from products under way, followed by PENDING others."""
     place = row.place
     kv_idx = columns_from(run.tile * options.BLOCK, options.BLOCK, options.LOOKED_UP)
     at = Place(place.batch, place.head, place.q_idx, kv_idx, place.kv_len, place.S, place.T)
@@ -163,14 +163,14 @@ def _changes(i, product, dp, PENDING: gl.constexpr, run, row, program, options):
 
 @gluon.jit
 def _add(i, change, dq, keys, options):
-    """dQ with the i-th tile's part, under way."""
+    """dQ plus the i-th tile's part, under way."""
     stage, _phase = stage_of(keys, key_of_tile(i, options))
     return add_rows(dq, change, block_at(keys.memory, stage), options.HEAD_DIM)
 
 
 @gluon.jit
 def _added(i, dq, keys, options):
-    """dQ once the i-th tile's part is made, whose keys make way."""
+    """dQ once the i-th tile's part is added; its keys are released."""
     dq = wait_for(dq)
     stage, _phase = stage_of(keys, key_of_tile(i, options))
     release(keys.free.index(stage))
@@ -179,8 +179,8 @@ def _added(i, dq, keys, options):
 
 @gluon.jit
 def _consume_row(C: gl.constexpr, w, i, done, program, options):
-    """Consumer C: dQ of its 64 queries of the w-th row, the one after `done` others, from each tile
-    of keys of its runs. Returns how many tiles there were so far."""
+    """Consumer C: dQ of its 64 queries of the w-th row, after `done` other rows, from each tile of
+    keys of its runs. Returns the number of tiles so far."""
     call, held, keys = program.call, program.held, program.keys
     kv_len, q_len, padded, S = call.kv_len, call.q_len, call.padded, call.S
     NEXT_RUN: gl.constexpr = options.hooks.NEXT_RUN
@@ -333,9 +333,9 @@ def hopper_backward_queries(
     """dQ of CONSUMERS x 64 queries of one head.
 
     q, k, v, g (dO) and dq are tensor descriptors of `[batch, heads, length, dim]` in blocks of 64
-    queries or BLOCK keys; o and what is known of queries as of `backward_queries`. Options,
-    WEIGHTED and NORMALISED as of `hopper_backward_keys`. In ONE_RING of stages, for equal padded
-    dimensions, keys and values take turns: three hide loads where four have no room.
+    queries or BLOCK keys; o and the statistics of queries as in `backward_queries`. Options,
+    WEIGHTED and NORMALISED as in `hopper_backward_keys`. In ONE_RING of stages, for equal padded
+    dimensions, keys and values take turns: three stages hide loads where four do not fit.
     """
     S = (
         S0, S1, S2, S3, S4, S5, S6, S7, S8, S9, S10, S11,

@@ -1,9 +1,9 @@
 """Rows of tiles that a program of a warp-specialised kernel computes: one, or those it draws.
 
 Persistent programs, as many as run at once, begin with a row each. The producer draws each further
-one from a counter that all programs share, when it has asked for the last tile of the row before,
-and hands it to the consumers. So long and short rows balance, in whatever order they come; a row
-gives the same bits whichever program computes it.
+row from a counter that all programs share, when it has requested the last tile of the row before,
+and hands it to the consumers. So long and short rows balance in any order, and a row gives the same
+bits whichever program computes it.
 """
 
 from typing import NamedTuple
@@ -15,8 +15,8 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier
 
 _PLACES = gl.constexpr(4)
-"""Rows in memory at once. The producer asks for the queries, or keys, of the second row after one
-only when all consumers have begun with that one: three suffice."""
+"""Rows in memory at once: three, since the producer requests the queries, or keys, of row n + 2
+only when all consumers have begun with row n."""
 
 _lane = gl.constexpr(gl.BlockedLayout([1], [32], [1], [0]))
 _thread = gl.constexpr(gl.BlockedLayout([1], [32], [4], [0]))

@@ -1,7 +1,7 @@
 """Shifts of the products of `hopper_gradients`: the sum of three pieces of bfloat16.
 
-It is a matrix product too, with ones for the pieces. Whatever the type of the inputs, bfloat16 has
-the range of what is subtracted from scores.
+The sum is a matrix product with ones. bfloat16 has the range of all shifts, whatever the dtype of
+the inputs.
 """
 
 from triton.experimental import gluon
@@ -16,7 +16,7 @@ shift_layout = gl.NVMMASharedLayout(swizzle_byte_width=32, element_bitwidth=16, 
 
 @gluon.jit
 def sum_of_pieces(first: gl.constexpr, products: gl.constexpr):
-    """The factor of a tile of rows of pieces that gives the sums of those from `first` on."""
+    """The matrix that takes rows of pieces to the sums of their pieces from `first` on."""
     layout: gl.constexpr = gl.DotOperandLayout(0, products, 2)
     piece = gl.arange(0, SHIFT_COLUMNS, gl.SliceLayout(0, layout))[None, :] - first
     one = gl.where((piece >= 0) & (piece < PIECES), 1.0, 0.0)

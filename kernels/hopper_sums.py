@@ -1,8 +1,8 @@
 """Sums in memory to which programs of `hopper_gradients` add in a fixed order.
 
 Two warps add parts of dQ: each part of a tile of queries has a counter of the programs that added
-to it, and a program adds to it when as many have as its turn says. Consumers add dK and dV of the
-query heads that share keys, one head after the other.
+to it, and a program adds when the counter reaches its turn. Consumers add dK and dV of the query
+heads that share keys, one head after the other.
 """
 
 from triton.experimental import gluon
@@ -27,10 +27,10 @@ _threads = gl.constexpr(gl.BlockedLayout([1], [32], [4], [0]))
 
 @gluon.jit
 def part_of(dq):
-    """A part of dQ in the order it lies in memory: four numbers of a thread beside one another.
+    """A part of dQ in its order in memory: four numbers of a thread lie side by side.
 
-    A thread has two columns of every eight, in two rows: stored in their own order, they would be
-    in the way of one another. Rows are 16 a + 8 b + c and columns 8 d + 2 e + f of a part.
+    A thread has two columns of every eight, in two rows: stored row by row, the numbers of
+    different threads would conflict. Rows are 16 a + 8 b + c and columns 8 d + 2 e + f of a part.
     """
     apart = dq.reshape([4, 2, 8, 8, 4, 2])  # a, b, c, d, e, f
     return apart.permute((0, 3, 2, 4, 1, 5)).reshape([PART_ROWS, PART_COLUMNS])
@@ -38,7 +38,7 @@ def part_of(dq):
 
 @gluon.jit
 def _wait_for_turn(counter, turn, WARPS: gl.constexpr):
-    """Until `turn` programs have added to a tile, and what they added is seen."""
+    """Wait until `turn` programs have added to a tile, and their sums are visible."""
     layout: gl.constexpr = _lanes if WARPS == 1 else _threads
     at = counter.to(gl.int64) + gl.zeros([32 * WARPS], gl.int64, layout)
     gl.inline_asm_elementwise(
@@ -76,7 +76,7 @@ def _with_others(own, sum_ptr, first, part, parts, COLUMNS: gl.constexpr):
 
 @gluon.jit
 def sum_of_parts(own, sum_ptr, counter, first, part, parts, COLUMNS: gl.constexpr):
-    """Rows of dK or dV of a consumer, with what parts of its group of heads before this summed.
+    """Rows of dK or dV of a consumer, plus the sums of earlier parts of its group of heads.
 
     The sum is stored for the next part. sum_ptr: float32, of rows of COLUMNS; counter: of parts
     that added to these rows.
@@ -114,7 +114,7 @@ def end_part(counter):
 
 @gluon.jit
 def _end_turn(counter):
-    """Once what this warp added to a tile is in memory, let the next program add."""
+    """Let the next program add once this warp's additions to a tile are in memory."""
     lane = gl.arange(0, 32, _lanes)
     at = counter.to(gl.int64) + gl.zeros([32], gl.int64, _lanes)
     gl.inline_asm_elementwise(
@@ -158,7 +158,7 @@ def sum_up(C: gl.constexpr, program, options):
             first = (tile * CONSUMERS + C) * PART_ROWS
             before = turn
             run = next_tile(run, span, NEXT_RUN, BLOCK)
-            # Asked for ahead of time: later programs wait for what this warp waits for.
+            # Loaded ahead of time: later programs wait as long as this warp does.
             tile = tile_in_order(run.tile, from_last, q_len, BLOCK)
             turn = gl.load(turns + tile, mask=run.tile < NO_TILE)
             _wait_for_turn(counter, before, 1)

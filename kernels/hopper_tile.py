@@ -1,4 +1,4 @@
-"""A tile of the forward pass on Hopper: its weights, beside the product of those before."""
+"""A tile of the forward pass on Hopper: its weights, made beside the product of earlier ones."""
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
@@ -71,7 +71,7 @@ def entries_of(j, row, options):
 
 @gluon.jit
 def with_early(S, early, BLOCK_N: gl.constexpr):
-    """The numbers, and behind them what was loaded, in the layout of scores."""
+    """The numbers, followed by the entries that were loaded, in the layout of scores."""
     for i in gl.static_range(len(early)):
         S = S + (gl.convert_layout(early[i], matrix_of(BLOCK_N)),)
     return S
@@ -113,8 +113,8 @@ def tile_after(
 ):
     """Weights of the i-th tile, made while those of the one before are multiplied by its values.
 
-    `past` says whether nothing else is to be multiplied by the values of `before`, `begun` whether
-    products were before.
+    `past` says that no other weights are to be multiplied by the values of `before`, `begun` that
+    there were products before.
     """
     keys, vals, turns = program.keys, program.vals, program.turns
     dtype: gl.constexpr = program.k_desc.dtype

@@ -1,9 +1,9 @@
 """dK and dV of wide heads on Hopper, in Gluon: one consumer makes dV, the other dK.
 
 Sums of 64 keys of 256 dimensions take half the registers of four warps, so that no consumer has
-room for both. The first makes scores and weights, and of them dV; it hands over what gradients of
-weights are multiplied by. The second makes dO . v, gradients of scores with it, and of them dK.
-Both have as many products to make, and what one computes beside them the other's products hide.
+room for both. The first makes scores, weights and dV, and hands over the factors of the gradients
+of weights. The second makes dO . v, the gradients of scores, and dK. Both make equally many
+products, and one's products hide the other's arithmetic.
 """
 
 from triton.experimental import gluon
@@ -52,7 +52,7 @@ def _leave(ring, i, pred=True):
 
 @gluon.jit
 def _dots_ahead(held, ring, i, more, zero, SIZE: gl.constexpr):
-    """Products of what is held with the i-th tile, under way; without `more` with any other.
+    """Products of the held tile with the i-th tile, under way; without `more`, with any tile.
 
     A product cannot be under way on one side of a branch alone.
     """
@@ -65,7 +65,7 @@ def _dots_ahead(held, ring, i, more, zero, SIZE: gl.constexpr):
 def _make_values(program, options):
     """The consumer of scores: dV of 64 keys.
 
-    With the product of a tile's weights, scores of the next are under way.
+    Scores of the next tile are under way beside the product of a tile's weights.
     """
     call, held, factors = program.call, program.held, program.one_pass
     queries, gradients = program.queries, program.gradients
@@ -126,7 +126,7 @@ def _make_values(program, options):
 
 @gluon.jit
 def _make_keys(program, options):
-    """The consumer of dO . v: dK of 64 keys; a tile ahead likewise."""
+    """The consumer of dO . v: dK of 64 keys; likewise with dO . v of the next tile."""
     call, held, factors = program.call, program.held, program.one_pass
     queries, gradients = program.queries, program.gradients
     BLOCK: gl.constexpr = options.BLOCK

@@ -20,7 +20,7 @@ def floor_mod(x, c):
 
 @triton.jit
 def saturated(x, y):
-    """x + y, or the end of 32 bits that it is past."""
+    """x + y, clamped to 32 bits."""
     total = x + y
     return tl.where(((x ^ total) & (y ^ total)) < 0, (x >> 31) ^ 2147483647, total)
 

@@ -1,8 +1,8 @@
 """A bit for each pair of a query and a key: whether the mask keeps it.
 
 Looking a bit up takes a few instructions, whatever the mask costs to compute. All heads that share
-a mask share its bits, and so do all layers while its tensors live unchanged. A row of bits is of a
-query, or for kernels that loop over queries of a key.
+a mask share its bits, and so do all layers while its tensors live unchanged. A row of bits belongs
+to a query, or, for kernels that loop over queries, to a key.
 """
 
 import triton
@@ -76,7 +76,7 @@ def _either(one, other):
 
 @triton.jit
 def bits_of(table, row, index):
-    """The bits of a tile: for each element a word, and what of it is the element's.
+    """The bits of a tile: for each element its word, and the mask of its bit in the word.
 
     Args:
         table: pointer to the bits.

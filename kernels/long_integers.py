@@ -70,8 +70,7 @@ def _of_real(x):
 
 @triton.jit
 def _divided(a, c):
-    """The quotient and the remainder for c >= 1: each step takes off what doubles say of the
-    rest."""
+    """The quotient and the remainder for c >= 1: each step subtracts an estimate by doubles."""
     quotient = long_of(a[0] - a[0])
     rest = a
     for _ in tl.static_range(3):
@@ -144,7 +143,7 @@ def long_xor(a, b):
 
 @triton.jit
 def long_near(a, most: tl.constexpr):
-    """The number in 64 bits, or `most` or its negative where it is past them."""
+    """The number in 64 bits, clamped to `most` and its negative."""
     least = long_number(-most, -1)
     found = long_minimum(long_maximum(a, least), long_number(most, 0))
     return found[0]

@@ -26,9 +26,9 @@ def merged(
 ):
     """out `[batch, heads, length, DIM]` and lse of as many parts as there are pointers.
 
-    of_batch, of_head and of_row: elements from one to the next of each part, and behind these of
-    out; likewise of the lses, whose rows follow each other. out and lse may be parts. A part of no
-    keys, whose lse is -inf, is not read.
+    of_batch, of_head and of_row: strides of each part, and then of out; likewise of the lses, whose
+    rows are contiguous. out and lse may be parts. A part without keys, whose lse is -inf, is not
+    read.
     """
     row = tl.program_id(0) * (ROWS_BY_COLUMNS // COLUMNS)
     row += tl.arange(0, ROWS_BY_COLUMNS // COLUMNS)

@@ -1,7 +1,7 @@
-"""Packed requests with few queries, whose caches differ: programs share keys by what each needs.
+"""Packed requests with few queries: long caches are shared by more programs than short ones.
 
-A row of tiles of `decode` has as many programs as any other, so one long cache makes all wait. Here
-each request has parts by its own tiles: `listed` counts the tiles that its queries visit, and cuts
+Every row of tiles of `decode` has equally many programs, so one long cache makes all wait. Here
+each request has its own number of parts: `listed` counts the tiles that its queries visit, and cuts
 them into parts of about PART tiles. Programs of `ragged`, as many as run at once, take one item of
 the list after another: a part of the keys for a tile of rows. `ragged_joined` joins the parts of a
 row in order. So the bits of a request follow from its own tiles, whatever is in the call.
@@ -31,10 +31,10 @@ _MOST_RUNS = tl.constexpr(64)  # that are counted one by one
 
 
 class Entries(NamedTuple):
-    """The list, and what its numbers follow from.
+    """The list, and the numbers that it is made from.
 
     apart: entries of a request, one or as many as heads; members: query heads of a tile of rows.
-    few: queries of a request of the list, at most. room: items at most.
+    few: most queries of a request in the list. room: most items.
     """
 
     list_ptr: tl.tensor
@@ -52,8 +52,8 @@ class Entries(NamedTuple):
 def _live_tiles(
     j, q0, q1, batch, head, kv_len, S, T, NEXT_RUN: tl.constexpr, BLOCK: tl.constexpr
 ):  # fmt: skip
-    """How many tiles of keys from j on queries q0..q1 visit: exactly if they lie in few runs, else
-    those behind the last run that was looked at are all counted."""
+    """How many tiles of keys from j on queries q0..q1 visit: exact for few runs; after the last run
+    that is looked at, every tile counts."""
     live = tl.zeros((), tl.int32)
     runs = tl.zeros((), tl.int32)
     while (j < NO_TILE) & (runs < _MOST_RUNS):
@@ -93,8 +93,8 @@ def listed(
 ):  # fmt: skip
     """The items and parts of an entry: one program for each.
 
-    part_tiles: tiles of keys of a part, of a request with one tile of rows; with more, parts are as
-    many times longer. Other arguments as of `Entries` and `decode`.
+    part_tiles: tiles of keys in a part of a request with one tile of rows; with n tiles of rows,
+    parts are n times as long. Other arguments as in `Entries` and `decode`.
     """
     S = (
         S0, S1, S2, S3, S4, S5, S6, S7, S8, S9, S10, S11,
@@ -115,7 +115,7 @@ def listed(
     part = part_tiles * tiles
     parts = (live + part - 1) // part
     items = parts * tiles * (heads // (members * apart))
-    # Starts that fall would ask for more than there is room for.
+    # Starts that descend would ask for more than there is room for.
     items = tl.minimum(tl.maximum(items, 0), room)
     entries = batches * apart
     tl.store(list_ptr + entry, items)
@@ -156,7 +156,7 @@ def _fill_item(
     item, part_ptr, statistic_ptr, kv_len, of, given, S, T, hooks, of_tile,
     BLOCK_M: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """Store the sums of one item, and of an entry's first item where the entry begins."""
+    """Store the sums of one item, and, for an entry's first item, its number in the list."""
     entry, begin = _entry_of(item, of)
     splits = tl.load(of.list_ptr + of.batches * of.apart + entry)
     request = entry // of.apart
@@ -227,12 +227,12 @@ def ragged(
     DEPENDENT: tl.constexpr,
     PAGE: tl.constexpr,
 ):  # fmt: skip
-    """The sums of the items of the list, each program's one after another.
+    """The sums of the items of the list; a program takes one item after another.
 
-    Arguments as of `decode` and `Entries`, and:
+    Arguments as in `decode` and `Entries`, and:
 
-    part: float32 `[room, BLOCK_M, VALUE_PAD]`, statistic: float32 `[2, room, BLOCK_M]`, as of
-    `decode` for each item. Rows that exist are written.
+    part: float32 `[room, BLOCK_M, VALUE_PAD]`, statistic: float32 `[2, room, BLOCK_M]`, as in
+    `decode` for each item. Only rows that exist are written.
     """
     S = (
         S0, S1, S2, S3, S4, S5, S6, S7, S8, S9, S10, S11,
@@ -302,9 +302,9 @@ def ragged_joined(
 ):  # fmt: skip
     """The output of one packed query of one head, and its lse, from the parts of its request.
 
-    part, statistic and list are what `ragged` and `listed` wrote; o, lse and sink as of `forward`.
-    Of a request with more than `few` queries nothing is written. Queries behind the last request
-    have output 0, which the kernel of chunks writes where there is one: `few` is less than `q_len`.
+    part, statistic and list come from `ragged` and `listed`; o, lse and sink as in `forward`.
+    Nothing is written for requests with more than `few` queries. Queries after the last request
+    have output 0; if `few` is less than `q_len`, the kernel of chunks runs and writes it.
     """
     if DEPENDENT:
         gdc_wait()
@@ -325,7 +325,7 @@ def ragged_joined(
         row = (q - start) * members + head % members
         item = begin + of_tile % of_each * tiles + row // BLOCK_M
         step = of_each * tiles
-        # Queries ahead of their request, and starts that fall, point anywhere.
+        # Queries ahead of their request, and starts that descend, point anywhere.
         inside = (q >= start) & (item >= 0) & (item < room)
         inside = inside & (splits <= (room - 1 - item) // step + 1)
         m, l, acc = join(

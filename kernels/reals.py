@@ -1,4 +1,4 @@
-"""Real functions on every target: Triton's library of them is NVIDIA's and AMD's alone."""
+"""Real functions for every target: Triton's own library serves NVIDIA's and AMD's GPUs alone."""
 
 import triton
 import triton.language as tl
@@ -114,7 +114,7 @@ def times_ptx(x, y):
 
 @triton.jit
 def whole(x):
-    """x as far as 32 bits hold its integer part, and 0 for what is no number."""
+    """x clamped so that 32 bits hold its integer part; 0 for NaN."""
     x = tl.where(x == x, x, 0.0)
     return tl.minimum(tl.maximum(x, -2147483520.0), 2147483520.0)
 

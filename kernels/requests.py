@@ -1,4 +1,4 @@
-"""Where keys and queries of a request lie: in pages, and packed behind those of others.
+"""Where keys and queries of a request lie: in pages, and packed with those of other requests.
 
 A request is a batch entry. A table names, for each request, the pages of its keys in order: key n
 is row n % PAGE of page `table[request, n // PAGE]`, whatever lies there. Numbers outside of the
@@ -38,7 +38,7 @@ def pages_of(pages, j, PAGE: tl.constexpr, BLOCK: tl.constexpr):
 
 @triton.jit
 def rows_of(page, j, stride_page, stride_n, PAGE: tl.constexpr, BLOCK: tl.constexpr):
-    """Offsets of the keys of the j-th tile, `[BLOCK]`, in pages as of `pages_of`."""
+    """Offsets of the keys of the j-th tile, `[BLOCK]`, in the pages from `pages_of`."""
     if PAGE % BLOCK == 0:
         row = j * BLOCK % PAGE + tl.arange(0, BLOCK)
     else:
@@ -50,8 +50,8 @@ def rows_of(page, j, stride_page, stride_n, PAGE: tl.constexpr, BLOCK: tl.conste
 def request_of(
     tile, starts, batches, queries, members, BLOCK: tl.constexpr, FEW: tl.constexpr
 ):  # fmt: skip
-    """Of packed queries: the request of a tile of rows, which of its tiles it is, its first query,
-    and how many it has.
+    """For packed queries: the request of a tile of rows, the tile's number in the request, and the
+    request's first query and number of queries.
 
     A row is a query of one of `members` heads. Tiles of request r begin at
     `starts[r] * members // BLOCK + r`: at least as many as its rows need. Behind the last request
@@ -60,7 +60,7 @@ def request_of(
 
     Args:
         starts: the first query of each request and the end of the last, `[batches + 1]`.
-        queries: how many there are, those of no request included.
+        queries: number of queries, those of no request included.
     """
     request = tl.zeros((), tl.int32) - 1
     for first in range(0, batches + 1, _AT_ONCE):
@@ -93,7 +93,7 @@ def request_at(tile, starts, batches, queries, members, BLOCK: tl.constexpr):
 def lies_in(
     request, tile, starts, batches, queries, members, BLOCK: tl.constexpr, FEW: tl.constexpr
 ):  # fmt: skip
-    """Which tile of its request a tile of rows is, the request's first query, and how many, as of
+    """A tile's number in its request, and the request's first query and number of queries, as in
     `request_of`."""
     start, count = queries_of(request, starts, batches, queries)
     own = tile - ((start * members) // BLOCK + request)
@@ -104,7 +104,7 @@ def lies_in(
 
 @triton.jit
 def queries_of(request, starts, batches, queries):
-    """The first query of a request, and how many it has; of number `batches` those of none."""
+    """The first query of a request and its number of queries; for `batches`, of no request."""
     start = tl.load(starts + request).to(tl.int32)
     start = tl.minimum(tl.maximum(start, 0), queries)
     end = tl.load(starts + request + 1, mask=request < batches, other=queries).to(tl.int32)

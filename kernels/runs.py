@@ -16,8 +16,8 @@ NO_TILE = tl.constexpr(2**30)
 
 
 class Span(NamedTuple):
-    """A row of tiles as NEXT_RUN is told of it: first and last query, or key, and what runs of the
-    other side, of so many positions, depend on besides."""
+    """A row of tiles as NEXT_RUN takes it: its first and last query (or key), the length of the
+    other side, and the other arguments of runs."""
 
     first: tl.tensor
     last: tl.tensor
@@ -52,7 +52,7 @@ def over_runs(VISIT: tl.constexpr, state, of, place, span, hooks, tile, ONE_LOOP
 
 
 class SpanEitherWay(NamedTuple):
-    """A row of tiles of which with from_last 1 the last tile has number 0."""
+    """A row of tiles that are numbered from the last one with from_last 1."""
 
     from_last: tl.tensor
     first: tl.tensor
@@ -162,8 +162,8 @@ def run_of_spans_either_way(j, from_last, touched, unfull, kv_len, BLOCK: tl.con
 
 @triton.jit
 def _marked_run(j, marks, row, columns, grain_bits, kv_len, BLOCK: tl.constexpr):
-    """The first tile from j on that one row of marks keeps, NO_TILE where none is left; up to
-    which tile they are FULL, and up to which PARTIAL."""
+    """The first tile from j on that one row of marks keeps, NO_TILE if none is left; the ends of
+    the FULL and of the PARTIAL tiles from there."""
     count = (kv_len + BLOCK - 1) // BLOCK
     start = tl.minimum(j, count) * BLOCK
     column = (start >> grain_bits).to(tl.int32)
@@ -197,14 +197,14 @@ def run_of_marks(j, q0, q1, marks, first_row, grain_bits, kv_len, BLOCK: tl.cons
     """As `run_of_spans`, from marks of tiles of `2**grain_bits` positions, int32 `[rows, columns,
     2]`.
 
-    Twice the first column of the run at or after a column, and 1 more if it is PARTIAL; and the
-    column past it.
+    The marks of a column are twice the first column of the run at or after it, plus 1 if that run
+    is PARTIAL, and the column past the run.
     """
     row = (first_row + (q0 >> grain_bits)).to(tl.int32)
     last = (first_row + (q1 >> grain_bits)).to(tl.int32)
     columns = (kv_len + (1 << grain_bits) - 1) >> grain_bits
     found, full, partial = _marked_run(j, marks, row, columns, grain_bits, kv_len, BLOCK)
-    # Mostly there are two: both are on their way before one is waited for.
+    # Mostly there are two rows: both loads are on their way before one is waited for.
     row = tl.minimum(row + 1, last)
     first, whole, cut = _marked_run(j, marks, row, columns, grain_bits, kv_len, BLOCK)
     found, full, partial = _joined(found, full, partial, first, whole, cut)

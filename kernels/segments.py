@@ -1,6 +1,6 @@
-"""Segments packed depth first: until where each position is kept, and its depth; a kernel each.
+"""Segments packed depth first: where the last query of each key ends, and depths; a kernel each.
 
-The host launches many small operations of torch for the same table, and each takes it longer than
+torch needs many small operations for the same table, and launching each takes the host longer than
 such a kernel takes the GPU.
 """
 
@@ -27,8 +27,8 @@ def _is_depth_first(parents_ptr, segment, BLOCK: tl.constexpr):
 def segment_ends(cu_seqlens_ptr, parents_ptr, end_ptr, count, total, BLOCK: tl.constexpr):
     """end, int32 `[total]`, of the positions of one segment: where the last that continues it ends.
 
-    cu_seqlens `[count + 1]`, parents `[count]`, integers. One program more than segments gives 0 to
-    the positions past the last. Positions that no entry names are not written.
+    cu_seqlens `[count + 1]`, parents `[count]`, integers. One program more than there are segments
+    stores 0 for positions past the last segment. Positions outside of all of these are not written.
 
     The assertion fails where a segment continues neither the one before it nor one that this
     continues.
