@@ -137,32 +137,20 @@ def sums_of_share(share, given, S, T, hooks, of_tile, BLOCK_M: tl.constexpr, WID
             j, q0 + zero, q1 + zero, batch, first_head, kv_len, S, T, BLOCK_N
         )
         first = _next_of_split(first, split, splits)
+        of = Queries(query, keys, values, paged, unit, row_unit, splits)
+        place = Place(batch, head, q_idx, zero, kv_len, S, T)
         if PAGE > 0:
             # Dropped keys in pages may hold NaN: partial tiles have a loop of their own.
             last_full = tl.where(partial, first, end)
             acc, m, l = visit(
-                (acc, m, l),
-                Queries(query, keys, values, paged, unit, row_unit, splits),
-                Place(batch, head, q_idx, zero, kv_len, S, T),
-                first,
-                last_full,
-                hooks,
-                of_tile,
-                False,
-                False,
+                (acc, m, l), of, place, first, last_full, hooks, of_tile, False, False
             )
             first = tl.where(partial, first, end)
         acc, m, l = visit(
-            (acc, m, l),
-            Queries(query, keys, values, paged, unit, row_unit, splits),
-            Place(batch, head, q_idx, zero, kv_len, S, T),
-            first,
-            end,
-            hooks,
-            of_tile,
+            (acc, m, l), of, place, first, end, hooks, of_tile,
             True if PAGE > 0 else partial,
             True,
-        )
+        )  # fmt: skip
         j = _next_of_split(end, split, splits)
     return Sums(acc, factor, m, row_unit, l, m_offsets, head_of_row, exists)
 
