@@ -1,4 +1,4 @@
-"""`render()` and `explain()`: the source that would run, and what was chosen for a call."""
+"""`render()` and `explain()`: the source that would run, and the choices for a call."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .schedule.rung import rung_of
 from .values.algebra import everything
 from .values.weights import Weight, softmax
 
-# Of the numbers that are written for -inf: -1e4, the least of float16, -1e9, the least of others.
+# The largest number that is written for -inf; others are the least float16, -1e9, and so on.
 _LEAST: Final = -1e4
 
 
@@ -59,8 +59,8 @@ def _number(node: Node, form: Bound) -> Iterator[float]:
 def render(score: Expression, *, ptx: bool = False) -> str:
     """The Triton source of the hooks an expression puts into the kernel.
 
-    `masked` drops pairs, `biased` says what a score becomes, `next_run` which tiles of keys a tile
-    of queries visits. The skeleton that calls them is `maskalg_kernels/forward.py`.
+    `masked` drops pairs, `biased` returns the biased score, `next_run` the tiles of keys that a
+    tile of queries visits. The kernel that calls them is `maskalg_kernels/forward.py`.
 
     Args:
         score: a mask, a bias or both.
@@ -133,11 +133,11 @@ def explain(
     names that other functions have for them.
 
     Args:
-        query: as `attention` takes it.
+        query: as in `attention`.
         key: likewise.
         value: likewise.
         score: a mask, a bias or both; None keeps everything.
-        scale: as `attention` takes it.
+        scale: as in `attention`.
         weight: likewise.
         return_lse: likewise.
         dropout_p: likewise.

@@ -1,1 +1,1 @@
-"""Backends: what computes attention from an expression. Each is imported when first used."""
+"""Backends, which compute attention from an expression. Each is imported when first used."""

@@ -1,4 +1,4 @@
-"""One call of `attention`, checked: what every backend is given."""
+"""One checked call of `attention`, the argument of every backend."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ class Call(NamedTuple):
         extents: the lengths, the batch and the query heads.
         scale: factor of q . k.
         return_lse: whether the natural log of the sum of exp(score) is wanted too.
-        weight: what turns scores into weights. Where it has a formula, the bias of `form` ends
-            with it: its value is the weight.
+        weight: the weight function. If it has a formula, the bias of `form` ends with it: its value
+            is the weight.
         descales: factors of float8 inputs, or None.
-        pages: where keys and values lie in pages: then these are `[pages, kv_heads, page_size,
-            dim]`, and queries may be packed into one batch entry. The expression drops keys and
-            queries that a request has not.
-        aligned: whether tiles begin where documents do, for backends that say so.
-        part: whether the output that gradients are taken from is of more keys than these.
-        nan_safe: whether NaN and infinities must not leave the pairs that are kept, for backends
-            in which they would.
-        rooms: tensors for the output, dQ, dK and dV, () or None where there is none. A backend may
-            write its results to them, and returns these then. Gradients are taken from an output in
-            the first. Strides are those of `empty_result`, or those of a slice of its tokens where
-            there is one batch entry.
+        pages: where keys and values lie in pages, or None. With pages keys and values are `[pages,
+            kv_heads, page_size, dim]`, queries may be packed into one batch entry, and the
+            expression drops keys and queries that a request does not have.
+        aligned: whether tiles begin where documents begin, for backends that say so.
+        part: whether the output for the gradients comes from more keys than these.
+        nan_safe: whether NaN and infinities must be confined to kept pairs, for backends in which
+            they would spread.
+        rooms: tensors for the output, dQ, dK and dV; () or None without them. A backend may write
+            its results to them, and then returns them. Gradients are taken from an output in the
+            first. Strides are those of `empty_result`, or, with one batch entry, those of a slice
+            of its tokens.
     """
 
     query: torch.Tensor
@@ -67,11 +67,11 @@ class Call(NamedTuple):
 
     @property
     def others(self) -> tuple[Any, ...]:
-        """All but the inputs, in order: what autograd need not save."""
+        """All fields but the inputs, in order: autograd need not save these."""
         return self[3:]
 
     def with_inputs(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> Call:
-        """This call of other inputs like its own."""
+        """This call with other inputs of the same kind."""
         return Call(query, key, value, *self.others)
 
     def room(self, number: int) -> torch.Tensor | None:
@@ -88,20 +88,20 @@ class Call(NamedTuple):
 
     @property
     def watched(self) -> list[torch.Tensor]:
-        """The tables, saved for backward so that autograd tells of one that is changed before.
+        """The tables, saved so that autograd reports a write to one before the backward pass.
 
-        Tensors of inference mode are not among them: autograd cannot save these.
+        Without tensors of inference mode, which autograd cannot save.
         """
         return [table for _, table in self.form.tensors() if not table.is_inference()]
 
     @property
     def page_size(self) -> int:
-        """Rows of a page, 0 where keys lie one after another."""
+        """Rows of a page, 0 without pages."""
         return 0 if self.pages is None else self.key.shape[2]
 
     @property
     def packed(self) -> bool:
-        """Whether the queries of several requests lie one behind another."""
+        """Whether the queries of several requests are packed into one batch entry."""
         return self.pages is not None and self.pages.cu_seqlens_q is not None
 
     @property
@@ -113,7 +113,7 @@ class Call(NamedTuple):
         """Whether autograd would want a gradient of an input or of a bound tensor."""
         if not torch.is_grad_enabled():
             return False
-        # Written out for speed, as all that a cached call passes.
+        # Written out for speed, like everything that a cached call runs.
         if self.query.requires_grad or self.key.requires_grad or self.value.requires_grad:
             return True
         for value in (self.weight.sink, *self.form.values):
@@ -131,10 +131,9 @@ def scale_of(query: torch.Tensor, scale: float | None) -> float:
 
 
 def positively_scaled(call: Call) -> tuple[Call, float]:
-    """The call with a positive scale, and the factor that queries were multiplied by for it.
+    """The call with a positive scale, and the factor by which its queries were multiplied.
 
-    Kernels divide by the scale: what is added to scores is counted in units of it. Its sign passes
-    to the queries, and so does a scale of almost nothing.
+    Kernels divide added biases by the scale, so a negative or tiny scale goes into the queries.
     """
     if call.scale >= SMALLEST_SCALE:
         return call, 1.0

@@ -27,10 +27,10 @@ class Backend(Protocol):
     """The functions of `backend.py` in the folder of a backend."""
 
     def attend(self, call: Call) -> Result:
-        """Output and, where wanted, lse, with what autograd needs recorded."""
+        """Output and, if wanted, lse, recorded by autograd."""
 
     def compute(self, call: Call, lse_wanted: bool) -> Result:
-        """Output as of `empty_result` or in its room, and lse where wanted; nothing is recorded."""
+        """Output, laid out by `empty_result` or in its room, and lse if wanted; unrecorded."""
 
     def differentiate(
         self,
@@ -39,13 +39,13 @@ class Backend(Protocol):
         change: tuple[torch.Tensor, torch.Tensor | None],
         tables: tuple[int, ...],
     ) -> list[torch.Tensor]:
-        """Gradients of query, key and value as of `empty_gradients` or in their rooms, and of the
-        tables in these slots, contiguous; each in the dtype of its tensor.
+        """Gradients of query, key and value, laid out by `empty_gradients` or in their rooms, and
+        of the tables in these slots, contiguous; each in the dtype of its tensor.
 
         Args:
             call: the inputs.
-            saved: output and lse of the forward pass. Where the call is a part they are of
-                attention of the same queries to these keys and others, and so are the gradients.
+            saved: output and lse of the forward pass. If the call is a part, they belong to
+                attention of the same queries to these keys and others, and so do the gradients.
             change: gradients of the output and of the lse, None where that was not used.
             tables: slots whose tensors want a gradient.
         """

@@ -1,7 +1,7 @@
-"""NaN and infinities in keys, values and queries of which the mask keeps nothing: they are 0.
+"""Keys, values and queries that are not finite and that the mask drops entirely become 0.
 
 The weight of a dropped pair is 0, and 0 times NaN is NaN. A cache has such keys where nothing was
-written yet. The C++ kernel leaves them out pair by pair; what computes with whole matrices is given
+written yet. The C++ kernel leaves them out pair by pair; computations with whole matrices get
 inputs without them.
 """
 
@@ -19,9 +19,9 @@ _AT_ONCE: Final = 2**24  # elements of the mask
 
 
 def without_dropped(call: Call) -> Call:
-    """The call, its keys, values and queries 0 where they are not finite and nothing keeps them.
+    """The call, with 0 for keys, values and queries that are not finite and in no kept pair.
 
-    What is kept stays as it is. Inputs on a GPU stay too: asking would wait for it.
+    All others stay as they are, and so do inputs on a GPU, since reading them would wait for it.
     """
     inputs = (call.query, call.key, call.value)
     if not all(map(_can_be_asked, inputs)) or all(map(_is_finite, inputs)):
@@ -43,12 +43,12 @@ def without_dropped(call: Call) -> Call:
 
 
 def _can_be_asked(tensor: torch.Tensor) -> bool:
-    """Whether numbers can be looked at: not on a device, of no trace, of no freed storage."""
+    """Whether numbers can be read: not on a device, in a trace, or of freed storage."""
     return readable(tensor) and (tensor.data_ptr() != 0 or tensor.numel() == 0)
 
 
 def _is_finite(tensor: torch.Tensor) -> bool:
-    """In one pass; only a sum that is not finite asks each number."""
+    """One pass over the sum; only if that is not finite, one over the numbers."""
     with torch.no_grad():
         return bool(tensor.sum().isfinite()) or bool(tensor.isfinite().all())
 

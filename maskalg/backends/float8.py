@@ -1,4 +1,4 @@
-"""float8 inputs: what is served of them, and how backends without kernels for them compute."""
+"""float8 inputs: which calls are supported, and how backends without float8 kernels compute."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .choice import TRAITS, backend_of
 
 
 def attend_float8(call: Call, backend: str) -> Result:
-    """Output in bfloat16 and, where wanted, lse; there is no gradient."""
+    """Output in bfloat16 and, if wanted, lse; without gradients."""
     if call.weight.formula is not None:
         raise errors.float8_weight(call.weight.name)
     if not SMALLEST_SCALE <= call.scale < float("inf"):
@@ -33,7 +33,7 @@ def dequantised(call: Call, *, double: bool) -> Call:
     query, key, value = (t.to(dtype) for t in (call.query, call.key, call.value))
     if call.descales is not None:
         of_query, of_key, of_value = (d.to(dtype)[:, :, None, None] for d in call.descales)
-        # As in the kernels, a factor that is not positive gives no output that looks like one.
+        # As in the kernels, a factor that is not positive makes the output NaN.
         query = query * torch.where(of_query > 0, of_query, torch.nan)
         key = key * torch.where(of_key > 0, of_key, torch.nan)
         value = value * of_value

@@ -29,11 +29,11 @@ def merge(
     all of them. A sink belongs in one part only.
 
     Args:
-        outs: outputs `[..., value_dim]` of one shape, dtype and device, one at least.
+        outs: outputs `[..., value_dim]` of one shape, dtype and device; at least one.
         lses: the lse of each, `[...]`, as `attention(..., return_lse=True)` returns them.
 
     Returns:
-        The output, in the dtype of `outs`, and the lse. A query that no part keeps a key of has
+        The output, in the dtype of `outs`, and the lse. A query that keeps no key in any part has
         output 0, lse -inf and gradients 0.
 
     Raises:
@@ -84,7 +84,7 @@ def _joined(
     highest = torch.where(highest == float("-inf"), 0.0, highest)
     total, out = torch.zeros_like(highest), torch.zeros_like(outs[0], dtype=dtype)
     for part, lse in zip(outs, wide, strict=True):
-        # exp(-inf) is 0, but its gradient would meet what a part of no keys holds.
+        # exp(-inf) is 0, but its gradient would read the contents of a part without keys.
         some = lse != float("-inf")
         share = torch.where(some, torch.exp(torch.where(some, lse - highest, 0.0)), 0.0)
         total = total + share
@@ -97,7 +97,7 @@ def _joined(
 
 
 def _fit_the_kernel(outs: Sequence[torch.Tensor], lses: Sequence[torch.Tensor]) -> bool:
-    """Whether parts lie on a GPU, want no gradients, nobody watches, and Triton is there."""
+    """Whether the kernel serves: parts on a GPU, no gradients, no tracer or mode, and Triton."""
     out, every = outs[0], (*outs, *lses)
     if not out.is_cuda or out.dtype not in _OF_KERNEL or not out.numel() or watched(*every):
         return False

@@ -1,4 +1,4 @@
-"""Keys and values in pages, for backends that read them one after another: a copy in order."""
+"""Keys and values in pages, copied in order for backends that read no pages."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .results import empty_result
 
 
 def attend_pages(call: Call, backend: str) -> Result:
-    """Output and, where wanted, lse of a call whose keys lie in pages; there is no gradient."""
+    """Output and, if wanted, lse of a call whose keys lie in pages; without gradients."""
     if call.differentiable():
         raise pages_gradient()
     if call.nan_safe:
@@ -47,7 +47,7 @@ def _served(call: Call, backend: str) -> Result:
 
 
 def _in_order(call: Call, pages: Pages) -> Call:
-    """The call with keys one after another, and a batch entry for each request."""
+    """The call with keys in order in one tensor, and a batch entry for each request."""
     extents, table, size = call.extents, pages.table, call.key.shape[2]
     on_cpu = table.device.type == "cpu"
     query = call.query
@@ -111,7 +111,7 @@ def _without(rows: torch.Tensor, dropped: torch.Tensor) -> torch.Tensor:
 def _packed(
     call: Call, starts: torch.Tensor, out: torch.Tensor, lse: torch.Tensor | None
 ) -> Result:
-    """Results of requests one behind another, as their queries lie."""
+    """Results of requests, packed like their queries."""
     query = call.query
     n = torch.arange(query.shape[2], device=query.device, dtype=starts.dtype)
     request = torch.searchsorted(starts, n, right=True) - 1

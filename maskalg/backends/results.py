@@ -1,7 +1,7 @@
-"""New tensors for outputs and gradients: they lie in memory as the inputs they belong to.
+"""New tensors for outputs and gradients, in the memory layout of their inputs.
 
-A model's projections are `[batch, length, heads, dim]` in memory, and what it does with the output
-reads that. In the order of the inputs nothing is copied on the way.
+A model's projections are `[batch, length, heads, dim]` in memory, and its next layer reads the
+output in that layout. With the layout of the inputs, nothing is copied.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ def empty_result(
 
     Args:
         like: the query of an output, or the input of a gradient.
-        dim: the last size, that of `like` if None.
-        dtype: that of `like` if None.
+        dim: the last size; None means that of `like`.
+        dtype: None means that of `like`.
     """
     batch, heads, length, own = like.shape
     dim = own if dim is None else dim
@@ -30,13 +30,13 @@ def empty_gradients(
     value: torch.Tensor,
     dtype: torch.dtype | None = None,
 ) -> list[torch.Tensor]:
-    """New tensors for dQ, dK and dV; dK and dV both lie in the order of the key."""
+    """New tensors for dQ, dK and dV; dK and dV both have the layout of the key."""
     dq, dk = empty_result(query, dtype=dtype), empty_result(key, dtype=dtype)
     return [dq, dk, empty_result(key, value.shape[-1], dtype)]
 
 
 def in_order_of(like: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor, or a copy where it does not lie as `empty_result` does."""
+    """The tensor, or a copy if its layout is not that of `empty_result`."""
     dim = tensor.shape[-1]
     wanted, found = _strides(like, dim), tensor.stride()
     if found == wanted or (len(tensor) == 1 and found[1:] == wanted[1:]):
@@ -62,7 +62,7 @@ def _strides(like: torch.Tensor, dim: int) -> tuple[int, int, int, int]:
 def with_sink(
     out: torch.Tensor, lse: torch.Tensor, sink: float | torch.Tensor | None
 ) -> torch.Tensor:
-    """The output of a softmax whose normaliser holds exp(sink) too, from the one without it.
+    """The output of a softmax with a sink, from the output without the sink.
 
     Args:
         out: `[batch, heads, rows, value_dim]`.

@@ -16,12 +16,11 @@ class Traits:
             backend that is only used by name.
         of_torch: it is made of torch's differentiable operations, so that transforms and
             forward-mode derivatives follow it without an operator around it.
-        float8: it computes with float8 inputs as they are; others are given the numbers that these
-            stand for, in `wide` as float64.
-        wide: likewise.
-        pages: it reads keys and values in pages where they lie; others are given a copy in order.
-        where: where it runs, and how, for `maskalg doctor`, or a function that says so; None for
-            the kernels of GPUs, which `doctor` looks at itself, and for what runs by others.
+        float8: it computes with float8 inputs directly; other backends get dequantised inputs.
+        wide: dequantised inputs are float64.
+        pages: it reads keys and values in pages directly; other backends get a copy in order.
+        where: where and how it runs, for `maskalg doctor`, or a function that says so; None for
+            GPU kernels, which `doctor` inspects itself, and for backends that use others.
     """
 
     device: str | None = None
@@ -44,7 +43,7 @@ class Explained:
     Attributes:
         bounds: who computes the runs of tiles.
         tables: how many tables of distances are read instead of computing the bias.
-        elements: how the mask of a partial tile is decided, where it is not computed.
+        elements: how the mask of a partial tile is looked up, if it is not computed.
     """
 
     tier: str

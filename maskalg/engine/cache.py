@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Final
 
 IMPORTED: Final = time.time()
-"""When the package was imported: code that was written later is not what runs."""
+"""When the package was imported: code that was written later is not running."""
 
 
 def cache_dir() -> Path:
-    """Where proofs, rendered sources and tuned tiles are kept: `$XDG_CACHE_HOME/maskalg`, or
-    `~/.cache/maskalg` where that variable is not set.
+    """The folder of proofs, rendered sources and tuned tiles: `$XDG_CACHE_HOME/maskalg`, or
+    `~/.cache/maskalg` if that variable is not set.
 
     Kernels that Triton compiled lie in its own cache: `$TRITON_CACHE_DIR`, or `~/.triton/cache`.
     """

@@ -1,4 +1,4 @@
-"""Inputs of float8 (e4m3) and int8: making them, and what their numbers stand for."""
+"""Inputs of float8 (e4m3) and int8, and their factors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .. import errors
 
 FLOAT8: Final = torch.float8_e4m3fn
 INT8: Final = torch.int8
-"""Of keys and values in pages, beside queries of a floating-point dtype."""
+"""The dtype of quantised keys and values in pages, beside queries of a floating-point dtype."""
 
 Descales = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 """Factors of the numbers of query, key and value: contiguous float32 `[batch, heads]`, of key and
@@ -20,7 +20,7 @@ _LARGEST: Final = torch.finfo(FLOAT8).max
 
 
 def out_dtype(dtype: torch.dtype) -> torch.dtype:
-    """The dtype of an output, from that of the query: bfloat16 of float8, else the same."""
+    """The dtype of an output, from that of the query: bfloat16 for float8, else the same."""
     return torch.bfloat16 if dtype == FLOAT8 else dtype
 
 
@@ -32,8 +32,8 @@ def to_float8(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
             head becomes 448, the largest of float8; all keep 4 significant bits.
 
     Returns:
-        The numbers in `torch.float8_e4m3fn`, and what each is to be multiplied by: float32
-        `[batch, heads]`. A head of zeros has the factor 1.
+        The numbers in `torch.float8_e4m3fn`, and the factor of each head, float32 `[batch, heads]`:
+        a number times its factor is the value. A head of zeros has the factor 1.
 
     Raises:
         TypeError, ValueError: no floating-point tensor of four dimensions.
@@ -56,7 +56,7 @@ def to_float8(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         return wide.to(FLOAT8), wide.new_ones(wide.shape[:2])
     descale = wide.abs().amax(dim=(2, 3)) / _LARGEST
     descale = torch.where(descale == 0, 1.0, descale)
-    # Division may round the largest number up, beyond what float8 has.
+    # Division may round the largest number up, past the largest float8.
     scaled = (wide / descale[:, :, None, None]).clamp(-_LARGEST, _LARGEST)
     return scaled.to(FLOAT8), descale
 

@@ -1,4 +1,4 @@
-"""Keys and values in pages, and queries of several requests packed one behind another."""
+"""Keys and values in pages, and queries of several requests packed together."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ class Pages:
     """Where the keys and values of each request lie in pages, for `attention(..., pages=...)`.
 
     Key n of request b is row `n % page_size` of page `table[b, n // page_size]`. The mask speaks of
-    n, whatever the pages are; it drops the keys from `lengths[b]` on by itself. The contents of
-    other pages, and of keys that no query keeps, have no effect.
+    n; the call itself drops the keys from `lengths[b]` on. The contents of other pages, and of keys
+    that no query keeps, have no effect.
 
-    On a GPU nothing is read from the device, so all of these may be rewritten in place between two
+    The host reads nothing from a GPU, so these tensors may be rewritten in place between two
     replays of a CUDA graph, and numbers that name no page are clamped, not refused.
 
     Attributes:
@@ -41,12 +41,11 @@ class Pages:
             that no query keeps may be negative.
         lengths: int32 or int64 `[requests]`: keys of each request, at most `most_pages *
             page_size`.
-        cu_seqlens_q: int32 or int64 `[requests + 1]`, or None. With it queries are packed, `query`
-            is `[1, heads, queries, head_dim]`, and those of request b are `cu_seqlens_q[b] <= n <
-            cu_seqlens_q[b + 1]`. For the mask they are batch entry b, positions from 0 on. Queries
-            past the last request have output 0 and lse -inf.
-        most_queries: the most queries of one packed request, if that is known; by default all of
-            `query`.
+        cu_seqlens_q: int32 or int64 `[requests + 1]`, or None. With it queries are packed: `query`
+            is `[1, heads, queries, head_dim]`, and request b has the queries `cu_seqlens_q[b] <= n
+            < cu_seqlens_q[b + 1]`. For the mask they are batch entry b, at positions from 0 on.
+            Queries past the last request have output 0 and lse -inf.
+        most_queries: the most queries of one packed request, if known; by default all of `query`.
 
     Raises:
         TypeError, ValueError: tensors of other dtypes, ranks or devices, or that do not fit each
@@ -101,9 +100,9 @@ class Pages:
 
     @property
     def tensors(self) -> tuple[torch.Tensor, ...]:
-        """The table and, of packed queries, where each request begins: what kernels read.
+        """The tensors that kernels read: the table and, for packed queries, where requests begin.
 
-        A copy is made anew each time, so that it holds what was written since.
+        A copy is made anew each time, so that it holds entries written since.
         """
         known = self.remembered.get("tensors")
         if known is None:
@@ -134,8 +133,8 @@ class Pages:
     def extents(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> Extents:
         """The extents of a call: of the longest request that the table has room for.
 
-        Raises where shapes do not fit; values are looked at where they lie on a CPU. Layers of the
-        same shapes share one look, while nobody writes to the tensors.
+        Raises if shapes do not fit; values are checked on a CPU only. Layers of the same shapes
+        share one check, while nobody writes to the tensors.
         """
         if torch.compiler.is_compiling():
             return self._extents(query, key, value)
@@ -148,7 +147,7 @@ class Pages:
         return remembered[1]
 
     def _state(self) -> object:
-        """A value that a write to the tensors changes; a new one where writes are not counted."""
+        """A value that changes with a write to the tensors; new each time if none are counted."""
         tensors = (self.table, self.lengths, *self.tensors[1:])
         if any(tensor.is_inference() or type(tensor) is not torch.Tensor for tensor in tensors):
             return object()
@@ -194,7 +193,7 @@ class Pages:
         return Extents(q_len, most * size if count else 0, requests, heads)
 
     def _check_values(self, count: int, size: int, queries: int) -> None:
-        """Check the numbers, where looking at them waits for nothing."""
+        """Check the numbers, if they can be read without waiting for a device."""
         if type(self.table) is not torch.Tensor or not self.table.numel():
             return
         room = self.table.shape[1] * size
@@ -237,7 +236,7 @@ class Pages:
                 )
 
     def within(self, expression: Expression) -> Expression:
-        """The expression of keys and queries that requests have; made once for an expression."""
+        """The expression without keys and queries that requests do not have; made once for each."""
         if torch.compiler.is_compiling():
             return self._within(expression)
         remembered = expression.__dict__.get("_within_pages")
@@ -255,7 +254,7 @@ class Pages:
         kept = nodes.gt(nodes.read(table, BATCH), K)
         label = called("lengths", table)
         if self.cu_seqlens_q is not None:
-            # Views, so that they follow what is written to it.
+            # Views, so that later writes to the tensor show.
             first = Table("first_query", self.cu_seqlens_q[:-1], low=0)
             end = Table("queries_end", self.cu_seqlens_q[1:], low=0)
             count: Node = nodes.subtract(nodes.read(end, BATCH), nodes.read(first, BATCH))

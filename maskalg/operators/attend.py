@@ -1,4 +1,4 @@
-"""From `attention` to the operators: what they are given."""
+"""The arguments of the operators, from those of `attention`."""
 
 from __future__ import annotations
 

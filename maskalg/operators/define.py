@@ -1,8 +1,8 @@
 """The operators `maskalg::attention_forward` and `maskalg::attention_backward`.
 
-Without gradients are `maskalg::attention_float8`, of float8 inputs, and `maskalg::attention_pages`,
-of keys and values in pages. What they are passed is plain: tensors, numbers, and the structure of
-the expression as text (its key). Numbers of the expression are arguments, so a graph serves every
+`maskalg::attention_float8`, for float8 inputs, and `maskalg::attention_pages`, for keys and values
+in pages, have no gradients. Arguments are plain: tensors, numbers, and the structure of the
+expression as text (its key). Numbers of the expression are arguments, so a graph serves every
 window and every length.
 """
 
@@ -31,7 +31,7 @@ from .inputs import check_tables, extents_of
 Tensors = Sequence[torch.Tensor]
 Results = tuple[torch.Tensor, torch.Tensor]
 
-# Which formula it is stands in the structure; how its weights are used, here.
+# The structure holds the formula of weights; these options say how the weights are used.
 _WEIGHTS: Final = {
     "exp": softmax,
     "sum": linear,
@@ -112,23 +112,23 @@ def _float8_call(found: Operands, descale: Tensors) -> Call:
 def _pages_call(
     found: Operands, pages: Tensors, most_queries: int | None, descale: Tensors
 ) -> Call:
-    """`pages` are table, lengths and, of packed queries, where requests begin.
+    """`pages` are table, lengths and, for packed queries, where requests begin.
 
-    A structure drops what requests have not.
+    The structure drops keys and queries that requests do not have.
     """
     query, key, value = found.inputs
     starts = pages[2] if len(pages) > 2 else None
     where = Pages(pages[0], pages[1], starts, most_queries)
-    # Factors have a batch entry for each request, and heads as the pages have them.
+    # Factors have a batch entry for each request, and the heads of the pages.
     heads = (query, key.transpose(1, 2), value.transpose(1, 2))
     descales = descales_of(descale, *where.alike(*heads)) if descale else None
     return found.call(lse_wanted=found.lse_wanted, descales=descales, pages=where)
 
 
 def _forward(call: Call, found: Operands) -> Result:
-    """Output, and lse, which has no elements unless it is wanted; no sink takes part.
+    """Output, without a sink, and lse, which has no elements unless it is wanted.
 
-    For weights that have a formula, the sum of weights stands for the lse.
+    For weights with a formula, the lse is the sum of the weights.
     """
     return backend_of(found.backend).compute(call, found.lse_wanted)
 
@@ -181,7 +181,7 @@ def _backward(
     call = call_of((query, key, value), form, scale, weights, nan_safe=nan_safe)
     passes = backend_of(backend)
     if lse.shape != out.shape[:3]:
-        # The graph was made from inputs that wanted no gradient, and is now asked for one.
+        # The graph was traced with inputs that required no gradient, and one is now required.
         _, again = passes.compute(call, True)
         assert again is not None
         lse = again
@@ -217,10 +217,10 @@ def gradients_of(
     """Gradients of query, key and value, and of each table, None where it is not `wanted`.
 
     Args:
-        ctx: what `remember` kept.
-        wanted: the tables that want a gradient.
+        ctx: the context that `remember` filled.
+        wanted: the tables that require a gradient.
         change: gradients of output and lse, None where these were not used.
-        operator: what computes: `attention_backward`, or a function around it.
+        operator: `attention_backward`, or a function around it.
     """
     query, key, value, *saved = ctx.saved_tensors
     *tables, out, lse = saved
@@ -298,9 +298,9 @@ def call_of(
 
 @contextlib.contextmanager
 def _autograd() -> Iterator[None]:
-    """Allow autograd within an operator, where torch has switched it off by dispatch keys.
+    """Allow autograd within an operator, where torch's dispatch keys have switched it off.
 
-    The CPU and reference backends ask it for the slope of a bias.
+    The CPU and reference backends use it for the slope of a bias.
     """
     with torch._C._SetExcludeDispatchKeyGuard(torch._C.DispatchKey.AutogradFunctionality, False):
         yield

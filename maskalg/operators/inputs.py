@@ -1,4 +1,4 @@
-"""Do query, key, value and the tensors of an expression fit together?"""
+"""Checks that query, key, value and the tensors of an expression fit together."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def extents_of(
 
 
 def check_tensor(name: str, tensor: object) -> None:
-    """Refuse what is no tensor, a nested one, or one that lies on several devices."""
+    """Refuse a value that is no tensor, a nested tensor, or one on several devices."""
     if not isinstance(tensor, torch.Tensor):
         raise errors.not_a_tensor(name, tensor)
     if tensor.is_nested:
@@ -94,7 +94,7 @@ def no_tangents(tensors: Iterable[object]) -> None:
 
 
 def checked_scale(scale: object) -> float | None:
-    """The factor of q . k as a Python number; refuses what is none, or not finite."""
+    """The factor of q . k as a Python number; refuses other values, and infinite ones."""
     if type(scale) is float and -inf < scale < inf:
         return scale
     if scale is None or isinstance(scale, torch.SymFloat):
@@ -151,7 +151,7 @@ def _misfit(form: Bound, extents: Extents) -> errors.MaskValueError | None:
 
 
 def note_turned(form: Bound, extents: Extents) -> None:
-    """Warn where a tensor has as many positions as the inputs have heads, and they fewer tokens."""
+    """Warn if a tensor has as many positions as the inputs have heads, not as tokens."""
     for slot, axis, index in form.structure.table_indices:
         length = extents.sizes[str(index.data)] if index in (Q, K) else None
         size = cast(torch.Tensor, form.values[slot.index]).shape[axis]
@@ -171,7 +171,7 @@ def note_past_keys(form: Bound, extents: Extents) -> None:
 
 
 def check_weight(weight: object, query: torch.Tensor, return_lse: bool) -> None:
-    """Refuse what is no weight function, or one that does not fit the call."""
+    """Refuse a value that is no weight function, or one that does not fit the call."""
     if not isinstance(weight, Weight):
         raise errors.unsupported_weight(weight)
     if return_lse and weight.formula is not None:

@@ -135,7 +135,7 @@ def _batched(dims: list[int | None]) -> bool:
 
 
 def _folded(tensor: torch.Tensor, dim: int | None, members: int) -> torch.Tensor:
-    """`[members, batch, …]` as `[members * batch, …]`; a tensor they share is repeated."""
+    """`[members, batch, …]` as `[members * batch, …]`; a tensor that members share is repeated."""
     whole = tensor.expand(members, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
     return whole.flatten(0, 1)
 

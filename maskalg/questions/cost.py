@@ -1,8 +1,7 @@
-"""`mask.cost()`: what attention under a mask has to compute, counted without a dense matrix.
+"""`mask.cost()`: the work of attention under a mask, counted without a dense matrix.
 
-How many keys are kept: by intervals, boxes and sums; only what a proof leaves is evaluated.
-
-Sums are signed, over the clauses of a mask, each counted without its elements.
+Kept keys are counted by intervals, boxes and sums; only elements that the proof leaves open are
+evaluated. Sums are signed, over the clauses of a mask, each counted without its elements.
 """
 
 from __future__ import annotations
@@ -37,11 +36,11 @@ _MOST_EVALUATED: Final = 1 << 32  # a minute or two
 def kept_pairs(form: Bound, extents: Extents) -> int:
     """How many elements are kept, of the batch entries and heads that the mask tells apart.
 
-    Elements are evaluated only where neither the intervals of rows nor sums over the clauses of the
-    mask tell.
+    Elements are evaluated only if neither the intervals of rows nor sums over the clauses of the
+    mask count them.
 
     Raises:
-        MaskValueError: more of them than can be evaluated in a minute or two.
+        MaskValueError: more elements than can be evaluated in a minute or two.
     """
     counts = rung_of(form.structure).kept_keys(form, extents)
     if counts is None:
@@ -96,7 +95,7 @@ def _by_elements(form: Bound, extents: Extents, budget: int | None) -> torch.Ten
 
 
 def _open(form: Bound, extents: Extents) -> int:
-    """How many elements tiles leave open, of which rows alone leave fewer."""
+    """How many elements tiles leave open; single rows leave fewer."""
     runs = rung_of(form.structure).runs(Tiling(form, extents, (_TILE, _TILE)))
     return int(runs.tiles[runs.label == PARTIAL].sum()) * _TILE**2
 
@@ -135,7 +134,7 @@ def _summed(form: Bound, extents: Extents) -> int | None:
     sizes = dependence(form.structure.mask, form, extents)
     total = 0
     for term in found.terms:
-        # Limits alone are counted fastest.
+        # Clauses of limits alone are counted fastest.
         sections = [section for section in (term.keys, term.queries) if section is not None]
         count = _counted(min(sections, key=lambda section: len(section.order)), form, extents)
         if count is None:
@@ -186,12 +185,12 @@ class Cost:
 
     Attributes:
         kept: elements that are kept; `total` is how many there are.
-        empty, partial, full: blocks by label. Unless `labelled`, some of the partial ones may be
-            empty or full: these are what `mask.segments` names, and what a kernel treats as such.
-        visited: elements of the blocks that `mask.segments` names: what a kernel computes.
+        empty, partial, full: blocks by label. Unless `labelled`, the labels are those of
+            `mask.segments`, as a kernel uses them: some partial blocks may be empty or full.
+        visited: elements of the blocks in `mask.segments`, which a kernel computes.
         block: `(block_q, block_kv)`.
-        labelled: whether the blocks were told apart as `mask.blocks` does. They are where intervals
-            decide them, and where there are at most 1,048,576 of them.
+        labelled: whether the labels are those of `mask.blocks`: if intervals decide them, or there
+            are at most 1,048,576 blocks.
     """
 
     kept: int
@@ -239,7 +238,7 @@ def cost(mask: Expression, lengths: Lengths, block: int | tuple[int, int]) -> Co
     form = bound(mask)
     extents = extents_of(form, lengths)
     assert extents is not None
-    kept = kept_pairs(form, extents)  # first: where this is refused, all else would be for nothing
+    kept = kept_pairs(form, extents)  # first, since it may be refused
     visits = segments(mask, lengths, pair)
     sizes = dependence(form.structure.mask, form, extents)
     empty, partial, full = visits.counts()

@@ -1,6 +1,6 @@
 """True, False or None: statements about masks, each as the emptiness of one mask.
 
-False comes from a pair that was evaluated, True from a proof or from looking everywhere.
+False comes from a pair that was evaluated, True from a proof or from evaluating all pairs.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ def implies(
         b: a mask, likewise.
         q_len: number of queries to ask about; None asks about all positions.
         kv_len: number of keys; None means `q_len`.
-        batch: batch size, as `mask.blocks` takes it.
+        batch: batch size, as in `mask.blocks`.
         heads: number of heads, likewise.
         for_all: ask about all values of the parameters within their declared bounds. A parameter
             is shared where the same `ma.scalar` or tensor is used twice.
 
     Returns:
-        True (proved), False (`a.witness(b)` finds a pair), or None where neither was found.
+        True (proved), False (`a.witness(b)` finds a pair), or None (neither).
 
     Raises:
         TypeError: an argument that is not a mask.

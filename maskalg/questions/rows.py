@@ -1,4 +1,4 @@
-"""The rows of a mask: has each a key, how far are its keys, and in which intervals do they lie."""
+"""The rows of a mask: whether each has a key, how far its keys are, and their intervals."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ class KeptRuns(NamedTuple):
 class Bandwidth:
     """How far kept keys lie from their query: `-left <= kv_idx - q_idx <= right`.
 
-    None where no limit was proved. A limit is reached by some pair, so it is the smallest one;
-    it is negative where every key lies on the other side.
+    None for a side without a proved limit. Some pair reaches each limit, so it is the smallest; it
+    is negative if every key lies on the other side.
     """
 
     left: int | None
@@ -94,7 +94,7 @@ def kept_runs(mask: Expression, lengths: Lengths, by_key: bool = False) -> KeptR
     """The intervals of kept keys of each query, or of kept queries of each key, `by_key`.
 
     Raises:
-        MaskValueError: elements too many to look at where the proof does not give the intervals.
+        MaskValueError: too many elements to evaluate, if the proof gives no intervals.
     """
     form = bound(mask)
     extents = resolve(form, replace(lengths, q_len=lengths.q_len or 0))
@@ -111,13 +111,13 @@ def kept_runs(mask: Expression, lengths: Lengths, by_key: bool = False) -> KeptR
 def key_intervals(mask: Expression, lengths: Lengths, most: int | None) -> torch.Tensor:
     """Intervals `[start, end)` of kept keys, int32 `[2, batch, heads, intervals, q_len]`.
 
-    Exactly the mask: a key in one of them is kept, any other is not. They ascend and do not touch.
-    Batch and heads have size 1 where the mask does not tell them apart; queries with fewer
-    intervals than others have empty ones behind, of key 0. On the device of the mask's tensors.
+    The intervals hold exactly the kept keys, ascend and do not touch. Batch and heads have size 1
+    if the mask does not tell them apart; queries with fewer intervals than others have empty
+    intervals at key 0 after them. On the device of the mask's tensors.
 
     Raises:
-        MaskValueError: more than `most` of a query, or elements too many to look at where the proof
-            does not give the intervals.
+        MaskValueError: more than `most` intervals of a query, or, if the proof gives no intervals,
+            too many elements to evaluate.
     """
     runs, _, device = kept_runs(mask, lengths)
     batch, heads, q_len = runs.shape

@@ -1,4 +1,4 @@
-"""A kept pair of a mask, found by evaluation: what shows that a statement about masks is false."""
+"""A kept pair of a mask, found by evaluation, which shows that a statement about masks is false."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ class Search:
 
 
 def search(form: Bound, extents: Extents, elements: int = ELEMENTS_LOOKED_AT) -> Search:
-    """A kept pair within lengths, looked for in the tiles that the proof leaves.
+    """A kept pair within lengths, searched in the tiles that are not proved empty.
 
-    `elements` is how many to look at, at most.
+    At most `elements` elements are evaluated.
     """
     if 0 in (extents.q_len, extents.kv_len, extents.batch, extents.heads):
         return Search(None, True)

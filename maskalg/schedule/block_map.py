@@ -1,7 +1,7 @@
 """`mask.blocks()` and `mask.segments()`: the label of every block, and the visits of each tile row.
 
-Blocks that the proof leaves open are evaluated, so their labels are those of the elements. Segments
-leave them PARTIAL: such a tile may be EMPTY or FULL among the blocks; others have the same label.
+Blocks that the proof leaves open are evaluated, so labels of blocks are exact. Segments leave such
+tiles PARTIAL, though they may be EMPTY or FULL; all other tiles have the same label in both.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Segments(TileRuns, Shown):
-    """The visits of each tile of queries: ordered, disjoint ranges of tiles of keys.
+    """The tiles of keys that each tile of queries visits, as ordered, disjoint ranges.
 
     Row `r = (batch_index * heads + head_index) * rows + tile` owns the segments from
     `row_start[r]` up to, not including, `row_start[r + 1]`. Neighbours that touch have different
@@ -44,9 +44,8 @@ class Segments(TileRuns, Shown):
         block: `(block_q, block_kv)`; the last row and column may be cut by the lengths.
         q_len, kv_len: lengths in positions.
 
-    No kept element is outside of the segments, and FULL segments hold full tiles only. PARTIAL ones
-    may hold tiles that turn out empty or full where the proof leaves tiles open; `mask.blocks`
-    evaluates those.
+    No kept element is outside of the segments, and FULL segments hold full tiles only. PARTIAL
+    segments may hold empty or full tiles that the proof leaves open; `mask.blocks` evaluates those.
     """
 
     block: tuple[int, int]
@@ -54,7 +53,7 @@ class Segments(TileRuns, Shown):
     kv_len: int
 
     def counts(self) -> tuple[int, int, int]:
-        """How many tiles are outside of the segments, in PARTIAL ones and in FULL ones."""
+        """How many tiles are outside of the segments, in PARTIAL segments and in FULL segments."""
         tiles = self.tiles
         partial, full = (int(tiles[self.label == label].sum()) for label in (PARTIAL, FULL))
         batches, heads, rows = self.shape
@@ -95,7 +94,7 @@ class BlockMap(Shown):
         block: `(block_q, block_kv)`; the last row and column may be cut by the lengths.
         q_len, kv_len: lengths in positions.
         evaluated: how many blocks the proof left open, so that their elements were evaluated.
-        mask: the mask they were found for.
+        mask: the mask of the labels.
     """
 
     labels: torch.Tensor
@@ -128,10 +127,10 @@ class BlockMap(Shown):
         block that a length cuts is partial there, full here.
 
         Args:
-            batch: how many batch entries to write out, where the mask is the same for all; left
-                out, that axis has size 1, which FlexAttention broadcasts.
+            batch: how many batch entries to write out, if the mask is the same for all; by default
+                that axis has size 1, which FlexAttention broadcasts.
             heads: how many heads, likewise.
-            device: where to put it; left out, where the mask's tensors are.
+            device: device of the result; by default that of the mask's tensors.
             separate_full_blocks: list full blocks apart, so that they are not masked.
 
         Raises:
@@ -152,11 +151,11 @@ class BlockMap(Shown):
     ) -> tuple[BlockSparseTensors, BlockSparseTensors]:
         """FlashAttention-4's block-sparse tensors for the forward and for the backward pass.
 
-        Fields have the names of its `BlockSparseTensorsTorch`, which has more of them:
-        `BlockSparseTensorsTorch(**forward._asdict())`. Those of the backward pass are
+        Fields have the names of its `BlockSparseTensorsTorch`, which has further ones:
+        `BlockSparseTensorsTorch(**forward._asdict())`. The tensors of the backward pass are
         transposed: rows stand for blocks of keys, entries for blocks of queries. FlashAttention-4
-        wants them on a GPU, with `block[1]` equal to its tile of keys and `block[0]` a multiple of
-        the queries that a program takes, and the mask as a `mask_mod` of yours beside them.
+        needs them on a GPU, with `block[1]` equal to its tile of keys and `block[0]` a multiple of
+        the queries that a program takes, and a `mask_mod` that you write beside them.
 
         Takes what `to_flex` takes, and raises what it raises.
 
@@ -171,8 +170,8 @@ class BlockMap(Shown):
         mask's tensors; `found.to_dense()` reads them back.
 
         Raises:
-            ValueError: a mask that differs between batch entries or heads; keys that the blocks do
-                not divide.
+            ValueError: a mask that differs between batch entries or heads; a number of keys that
+                the block does not divide.
 
         Source: FlashInfer 0.7, `flashinfer.sparse`.
         """
@@ -190,7 +189,7 @@ class BlockMap(Shown):
         for axis, (name, index, wanted) in enumerate(asked):
             if wanted is None:
                 continue
-            # Blocks of the only entry that was asked for are no other entry's.
+            # Blocks of one entry that was asked for do not serve other entries.
             alike = sizes[axis] == 1 and not is_untold(form, index)
             if type(wanted) is not int or wanted < 1 or not (alike or sizes[axis] == wanted):
                 raise written_out(call, name, wanted, sizes[axis])
