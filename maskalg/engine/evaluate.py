@@ -32,14 +32,14 @@ from .widths import compares_in_64, limbs, outgrows
 
 
 def of_kept(values: torch.Tensor, kept: torch.Tensor | None) -> torch.Tensor:
-    """`values` of pairs, with gradients from kept ones alone; None keeps all.
+    """`values` of pairs, with gradients from kept pairs alone; None keeps all.
 
     Derivatives at pairs that the mask drops are 0, whatever the bias is there. The chain rule
     multiplies the 0 of a dropped pair with the slope of the bias, and 0 * inf is NaN:
-    `p[head] * log(abs(q_idx - kv_idx))` at q = k. What a bias is computed from passes through here.
+    `p[head] * log(abs(q_idx - kv_idx))` at q = k. The inputs of a bias pass through here.
 
-    As large as both together: an entry that many pairs read is repeated before they compute with
-    it, so that its gradient is a sum over what passed here.
+    The result has the shape of both together: an entry that many pairs read is repeated before they
+    compute with it, so that its gradient is a sum over kept pairs.
 
     Args:
         values: broadcastable to `[batch, heads, rows, columns]`.
@@ -49,7 +49,7 @@ def of_kept(values: torch.Tensor, kept: torch.Tensor | None) -> torch.Tensor:
 
 
 def within(kept: torch.Tensor | None, chosen: torch.Tensor) -> torch.Tensor | None:
-    """The kept pairs that a condition chooses; None where nobody asked."""
+    """The kept pairs that a condition chooses; None if all pairs are kept."""
     return None if kept is None else kept & chosen
 
 
@@ -170,8 +170,8 @@ def dense_score(score: Expression, lengths: Lengths) -> torch.Tensor:
     """The bias of a score, float32 `[batch, heads, q_len, kv_len]`; see `Score.to_dense`."""
     if not is_additive(score.bias_node):
         raise MaskValueError(
-            f"`{score!r}` does more to a score than adding, so no matrix of numbers says it. Its "
-            "mask has one, score.mask.to_dense(…), and to_score_mod() gives the function."
+            f"`{score!r}` does more to a score than adding, so no matrix of addends represents it. "
+            "Write score.mask.to_dense(…) for its mask, score.to_score_mod() for a function."
         )
     form = bound(score)
     extents = resolve(form, lengths)

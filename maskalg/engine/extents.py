@@ -1,4 +1,4 @@
-"""Do the tensors of an expression fit the lengths, the batch and the heads of a call?
+"""Checks that the tensors of an expression fit the lengths, the batch and the heads of a call.
 
 Table indices are bounded by interval arithmetic on the formula, so that a shift or a chunk number
 is checked like a plain position. An index that depends on another tensor, or in which a position
@@ -37,7 +37,7 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Extents:
-    """Lengths of one call; `batch` and `heads` are those the inputs have."""
+    """Lengths, batch size and query heads of one call."""
 
     q_len: int
     kv_len: int
@@ -61,9 +61,9 @@ class Dependence:
 
 @dataclass(frozen=True)
 class Lengths:
-    """Lengths as a user gives them: `kv_len` None is `q_len`, None else what the tensors tell.
+    """Lengths as a user gives them: `kv_len` None is `q_len`; the tensors tell other None.
 
-    A question about masks without `q_len` is asked of every position.
+    Without `q_len`, a question about masks ranges over every position.
     """
 
     q_len: int | None = None
@@ -103,7 +103,7 @@ def resolve(bound: Bound, given: Lengths) -> Extents:
 
 
 def _told(bound: Bound, sizes: dict[str, list[int]], index: str) -> int:
-    """How many batch entries, or heads, the tables tell; 1 where nothing depends on them."""
+    """The number of batch entries, or heads, from the tables; 1 if nothing depends on them."""
     if is_untold(bound, index):
         given = "heads" if index == "head" else index
         raise errors.MaskValueError(
@@ -144,7 +144,7 @@ def _fitting(query: Shape, key: Shape, value: Shape) -> Extents:
 
 
 def _misfit(query: Shape, key: Shape, value: Shape) -> str | None:
-    """Why inputs of four dimensions do not fit together; None where they do."""
+    """Why inputs of four dimensions do not fit together; None if they do."""
     (batch, heads, _, dim), (key_batch, kv_heads, kv_len, key_dim) = query, key
     wrong = None
     if not batch == key_batch == value[0]:

@@ -1,10 +1,10 @@
-"""Messages of inputs and tables that do not fit a call, and of inputs that look turned."""
+"""Messages about inputs and tables that do not fit a call, or look transposed."""
 
 from __future__ import annotations
 
 from ..errors import MaskValueError
 
-# Tensors that masks make of others, and what says how long they are.
+# Tensors that masks make from others, and the arguments that set their length.
 _LENGTH_OF = {
     "end": "Pass an entry for each position to tree's `parents`, or to shared_prefix's `ids`",
     "own_block": "Give drafts an anchor for each block, or a greater `length`: {needed} positions",
@@ -12,7 +12,7 @@ _LENGTH_OF = {
     "slash": "Write length={needed} where the indices were given",
 }
 
-# Tensors that are read from their middle, by a distance, and what says how far they reach.
+# Tensors that are read from their middle, by a distance, and the arguments that set their reach.
 _DISTANCES_OF = {
     "curve": "a greater `length` in sandwich",
     "table": "a greater `window` in relative_2d, with a table for it",

@@ -1,4 +1,4 @@
-"""Structure apart from values: the key of an expression, its slots, and what is bound to them.
+"""Structure apart from values: the key of an expression, its slots, and the values bound to them.
 
 Two expressions with the same key share one proof and one kernel. The key is found without
 visiting the formula again: nodes carry the text of their structure and their parameters.
@@ -31,7 +31,7 @@ Value = int | float | torch.Tensor
 class Structure:
     """An expression without its values; `slots[i]` is the place of `values[i]`.
 
-    `remembered` is what backends found out about it, without tensors.
+    `remembered` holds facts that backends found about it, without tensors.
     """
 
     key: str
@@ -149,7 +149,7 @@ class Structure:
 
 @dataclass(frozen=True, eq=False)
 class Bound:
-    """A structure with a value for each slot; `remembered` is what backends found out about it."""
+    """A structure with a value for each slot; `remembered` holds facts that backends found."""
 
     structure: Structure
     values: tuple[Value, ...]
@@ -194,9 +194,9 @@ def bound(expression: Expression) -> Bound:
 
 
 def keyed(expression: Expression) -> tuple[str, list[Parameter]]:
-    """The key of an expression and what is bound to its slots, in their order.
+    """The key of an expression and the values of its slots, in their order.
 
-    Plain enough for `torch.compile` to follow: parameters are told apart by `is`, for the number
+    Plain enough for `torch.compile` to follow: parameters are told apart by `is`, since the number
     that `id` gives would become a condition of the compiled code.
     """
     mask, bias = expression.mask_node, expression.bias_node

@@ -13,18 +13,18 @@ Found = TypeVar("Found")
 
 
 class Recent(OrderedDict[Key, Found]):
-    """At most so many results by key; past them, the one that was not used for longest is lost.
+    """At most `most` results by key; past that, the least recently used result is dropped.
 
     With `size`, such as bytes of a result, the sizes of all results add up to `most` at most.
 
-    Threads may share one. Nothing waits to read: between a look and the note that something was
+    Threads may share one. Readers take no lock: between a look-up and the note that a result was
     used, another thread, or the end of a tensor, may have removed it.
     """
 
     def __init__(self, most: int, size: Callable[[Found], int] | None = None) -> None:
         super().__init__()
         self.most, self.size = most, size
-        # Objects that end while it is held may remove what was kept of them.
+        # Objects that end while it is held may remove their results.
         self._writing = threading.RLock()
 
     def recall(self, key: Key) -> Found | None:
@@ -36,7 +36,7 @@ class Recent(OrderedDict[Key, Found]):
         return found
 
     def keep(self, key: Key, found: Found) -> Found:
-        """Keep a result, and return what is kept: that of the thread which came first."""
+        """Keep a result, and return the kept one: that of the thread which came first."""
         with self._writing:
             kept = self.setdefault(key, found)
             with suppress(KeyError):

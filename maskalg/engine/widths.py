@@ -1,7 +1,7 @@
 """How large the integers of a formula may become, by its numbers and by the dtypes of its tensors.
 
-A formula of integers means what it means in mathematics, whatever its size. Arithmetic of 64 bits
-computes it where nothing in it can leave them, which is told here without looking at entries.
+Integers of a formula have no largest size. A formula is computed in 64 bits if none of its parts
+can leave them, which is decided here without reading entries.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MOST_POSITIONS: Final = 2**40  # more than a sequence has, or a batch entries an
 LEAST_64, MOST_64 = -(2**63), 2**63 - 1
 
 LEAVES: Final = ("index", "const", "scalar", "read", "extent", "step", "member", "trunc", "opaque")
-"""Operations whose size is told by what they are, and not by their arguments."""
+"""Operations whose size follows from the operation, not from its arguments."""
 
 Measure = tuple[Interval, int]  # limits, and the most bits of all integers in a formula
 Known = int | torch.dtype | Interval | None

@@ -1,1 +1,1 @@
-"""Formulas: nodes, the parameters they read, and what is told from a formula alone."""
+"""Formulas: nodes, the parameters they read, and facts that a formula alone tells."""

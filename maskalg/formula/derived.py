@@ -1,4 +1,4 @@
-"""Tables computed from others, such as ids of documents from lengths, and what is known of them."""
+"""Tables computed from others, such as ids of documents from lengths, and facts about them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .parameters import Parameter, Table
 
 
 class Derived(Table):
-    """A table computed from others, and again where one of these is bound anew or written to."""
+    """A table computed from others, and again when one of these is bound anew or written to."""
 
     __slots__ = ("_seen", "_streams", "derive", "sources")
 
@@ -36,7 +36,7 @@ class Derived(Table):
     def follow(self) -> None:
         """Compute it again, in place, if one of the others was written to since.
 
-        A CUDA graph computes it in each replay. What was bound in its place stays until a write.
+        A CUDA graph computes it in each replay. A tensor bound in its place stays until a write.
         """
         now = self._writes()
         if [place for place, _ in now] != [place for place, _ in self._seen]:
@@ -75,7 +75,7 @@ class Derived(Table):
 
 
 def follow(parameters: Iterable[Parameter]) -> None:
-    """Let what is derived follow what was written into its sources."""
+    """Compute derived tables again whose sources were written to."""
     for parameter in parameters:
         if isinstance(parameter, Derived):
             parameter.follow()
@@ -84,7 +84,7 @@ def follow(parameters: Iterable[Parameter]) -> None:
 def with_derived(
     parameters: Iterable[Parameter], replacement: dict[int, Parameter]
 ) -> dict[int, Parameter]:
-    """`replacement`, by id, and with it what is derived from tables that it replaces."""
+    """`replacement`, by id, extended by the tables derived from those that it replaces."""
     found = dict(replacement)
     for parameter in parameters:
         given = found.get(id(parameter))
@@ -101,9 +101,9 @@ class Documents(NamedTuple):
     """Facts about the documents that ids were made of.
 
     Attributes:
-        number: how many there are; of several packings, the most of one.
-        keys: how many tokens the document of a token has, with those that it continues: the mean
-            over all tokens; None where nobody looked, as at lengths on a device.
+        number: how many documents there are; of several packings, the most of one.
+        keys: how many tokens a token's document has, with the documents it continues: the mean
+            over all tokens; None if not known, as for lengths on a device.
     """
 
     number: int
@@ -114,7 +114,7 @@ _DOCUMENTS: Final[MutableMapping[torch.Tensor, Documents]] = WeakIdKeyDictionary
 
 
 def note_documents(ids: torch.Tensor, number: int, keys: float | None = None) -> None:
-    """Remember what documents `ids` were made of, as long as the tensor lives."""
+    """Remember the documents that `ids` were made of, as long as the tensor lives."""
     _DOCUMENTS[ids] = Documents(number, keys)
 
 
@@ -127,5 +127,5 @@ def on_device(ids: torch.Tensor, device: torch.device | str) -> torch.Tensor:
 
 
 def documents_in(ids: torch.Tensor) -> Documents | None:
-    """The documents that ids were made of here; None of others, which would have to be read."""
+    """The documents that ids were made of here; None for other ids, which would have to be read."""
     return _DOCUMENTS.get(ids)

@@ -17,9 +17,9 @@ from .watched import watched
 Entries = torch.Tensor | Sequence[Any] | NDArray[Any]
 """A tensor, or its entries: numbers in a list, lists of these for rows, or an array of numpy.
 
-They become a tensor on the CPU, without a gradient; an array is copied, for what is written to it
-later would go unseen. For a GPU give a tensor, or move the expression by `.to(device)`. Flags are
-True and False: among numbers they are refused, not counted as 1 and 0.
+They become a tensor on the CPU, without a gradient; an array is copied, since later writes to it
+would go unnoticed. For a GPU give a tensor, or move the expression by `.to(device)`. Flags are True
+and False: among numbers they are refused, not counted as 1 and 0.
 """
 
 INTEGER_DTYPES: Final = (torch.int32, torch.int64)
@@ -52,7 +52,7 @@ def is_listed(value: object) -> bool:
 
 
 def readable(tensor: torch.Tensor) -> bool:
-    """Whether entries can be looked at: there are values, and no device to wait for."""
+    """Whether entries can be read: there are values, and no device to wait for."""
     return tensor.device.type == "cpu" and not watched(tensor)
 
 
@@ -137,7 +137,7 @@ def lies_in(order: Order, entries: torch.Tensor) -> torch.Tensor:
 
 
 def check(call: str, name: str, entries: torch.Tensor, order: Order | None) -> None:
-    """Refuse entries on the CPU that do not lie in the declared order; others are not waited for.
+    """Refuse entries on the CPU that do not lie in the declared order; a GPU is not waited for.
 
     Raises:
         ValueError: entries of another order.
@@ -147,10 +147,10 @@ def check(call: str, name: str, entries: torch.Tensor, order: Order | None) -> N
 
 
 def ensure(name: str, entries: torch.Tensor, order: Order) -> None:
-    """Refuse entries of another order wherever they are, before anything is made of them.
+    """Refuse entries of another order on any device, before tables are made from them.
 
-    An NVIDIA GPU looks by itself, nobody waits for it, and a CUDA graph looks at each replay; its
-    error comes where the device is waited for. Elsewhere such an assertion would be left out.
+    An NVIDIA GPU runs an assertion, for which nobody waits and which a CUDA graph repeats; its
+    error comes when the device is next waited for. Other devices would leave the assertion out.
     """
     if entries.device.type == "cpu":
         check("attention", name, entries, order)

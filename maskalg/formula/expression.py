@@ -1,6 +1,6 @@
 """The base of masks, biases and scores: parameters, printing, equality, `bind`, `at`, `shift`.
 
-A value that takes the place of another is checked as the first one was.
+`bind` checks a new value as the first one was checked.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _scalar(name: str, old: Scalar, value: object) -> Scalar:
 
 
 def _table(name: str, old: Table, value: object) -> Table:
-    """Entries go to the device of the tensor they replace, and are real where it is."""
+    """Entries go to the device of the tensor they replace, and are real if it is."""
     tensor = real_entries(value) if old.kind == "real" else as_tensor(value)
     if not isinstance(tensor, torch.Tensor):
         raise bound_type(name, value, "a tensor or its entries")
@@ -87,8 +87,8 @@ Self = TypeVar("Self", bound="Expression")
 class Expression(Shown):
     """A mask, a bias or a score: two formulas with their values. Never changed in place.
 
-    `kind` says which of the three it is. `operands` are the masks that `&`, `|`, `^` or `~` made a
-    mask of; a mask that was bound, shifted, moved or pickled has none.
+    `kind` says which of the three it is. `operands` are the masks joined by the `&`, `|`, `^` or
+    `~` of a mask; a mask that was bound, shifted, moved or pickled has none.
 
     Equality is that of structure, scalar values and identity of tensors; the hash is of structure
     and scalars. A pickled copy of an expression that holds tensors is therefore unequal to it.
@@ -120,7 +120,7 @@ class Expression(Shown):
     def __eq__(self, other: object) -> bool:
         """Whether both are one expression: the same parts in any order, numbers and tensor objects.
 
-        A copy of a tensor is another one: `ma.equivalent` compares what masks keep.
+        A copied tensor is another object: `ma.equivalent` compares the pairs that masks keep.
         """
         if not isinstance(other, Expression):
             return NotImplemented
@@ -183,9 +183,9 @@ class Expression(Shown):
 
     @property
     def _named(self) -> dict[str, list[Scalar | Table]]:
-        """Parameters by a name that is unique: the second window written is `window_2`.
+        """Parameters by a unique name: the second window is `window_2`.
 
-        Tables of one tensor and one name are one, as they are to the proof.
+        Tables of one tensor and one name are one parameter, as in the proof.
         """
         found: dict[str, list[Scalar | Table]] = {}
         own = {id(parameter): parameter for parameter in self._params}
@@ -229,8 +229,8 @@ class Expression(Shown):
 
         Args:
             values: new values by the names of `parameters`, also as keywords: a number for a
-                number; for a tensor another of its kind and rank, or a list or an array of its
-                entries, which goes to the device of the one it replaces.
+                number; for a tensor, another of its kind and rank, or a list or an array of
+                entries, which goes to the device of the tensor it replaces.
 
         Raises:
             TypeError: a name the expression does not have, or a value of another kind.
@@ -287,14 +287,14 @@ class Expression(Shown):
     def at(self: Self, q: Position | None = None, kv: Position | None = None) -> Self:
         """M'(q, k) = M(`q`, `kv`): queries and keys at other positions than their rows.
 
-        For a cache that is a ring or lies in pages, and for tokens in another order. Positions are
-        those the expression is written for; a pair with a negative one is dropped: a slot not yet
-        written, a page of nobody, padding. (A bias alone drops nothing.)
+        For a cache that is a ring or lies in pages, and for tokens in another order. A pair with a
+        negative position is dropped: a slot not yet written, a page that no sequence owns, padding.
+        (A bias alone drops nothing.)
 
         Args:
             q: positions of the queries: an index expression, such as `q_idx + scalar(n, low=0)`; an
                 integer tensor `[q_len]` or `[batch, q_len]` on the device of the inputs, or a
-                list; or an integer >= 0 or 0-d tensor, where all have the same. None leaves them.
+                list; or an integer >= 0 or 0-d tensor, if all have the same. None leaves them.
             kv: positions of the keys, likewise: `table(pages)[batch, kv_idx // 16] * 16 + kv_idx %
                 16` where page i of a sequence holds the tokens from `pages[batch, i] * 16` on.
 
@@ -314,8 +314,7 @@ class Expression(Shown):
     def shift(self: Self, q: Shift = 0, kv: Shift = 0) -> Self:
         """M'(q, k) = M(q + `q`, k + `kv`): a step of a KV cache, a shard, a chunk of prefill.
 
-        `at` takes positions that are no sums, and drops pairs with a negative one; `shift` does
-        not.
+        `at` takes any positions, and drops pairs with a negative position; `shift` keeps them.
 
         Args:
             q: positions to add to the query index: an integer, or an integer tensor that is 0-d

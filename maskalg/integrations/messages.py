@@ -1,4 +1,4 @@
-"""Messages of models of other libraries that ask for what maskalg does not compute."""
+"""Messages about models of other libraries that need features maskalg does not have."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ def attention_mask_rank(shape: tuple[int, ...]) -> MaskValueError:
 
 def documents_leak() -> str:
     return (
-        "position_ids start again within a row, as those of packed documents do, and the mask lets "
-        "documents attend to each other: with a cache, and in a model that tells its mask no "
-        "positions, transformers does not look for them. Pass use_cache=False, or cu_seq_lens_q "
+        "position_ids start again within a row, as in packed documents, and the mask lets "
+        "documents attend to each other: transformers looks for documents only without a cache, "
+        "and in models that pass positions to their mask. Pass use_cache=False, or cu_seq_lens_q "
         "and cu_seq_lens_k."
     )
 

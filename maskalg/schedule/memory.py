@@ -1,7 +1,7 @@
-"""The memory of what is computed from tensors, or from lengths and numbers alone.
+"""The memory of results computed from tensors, or from lengths and numbers alone.
 
-Thirty layers share one pass over the ids of a batch, and each step of a training finds again what
-depends on lengths. What is made of a tensor is lost when the tensor is written to or ends.
+Thirty layers share one pass over the ids of a batch, and training steps share the results that
+depend on lengths alone. A result is dropped when one of its tensors is written to or ends.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CONSTANTS: Final[Recent[Any, Tensors]] = Recent(256)
 
 
 class Memory:
-    """The most recently used results, each lost with the tensors that it was made of.
+    """The most recently used results, each dropped with the tensors that it was made of.
 
     There are `most` of them at most; with `size`, their sizes add up to `most` at most.
     """
@@ -104,10 +104,10 @@ MEMORY: Final = Memory(192)
 def constant(
     key: tuple[Hashable, ...], device: torch.device, make: Callable[[], Tensors]
 ) -> Tensors:
-    """The tensors that `make` gives for this key, which says all that they depend on.
+    """The tensors that `make` gives for this key, which holds everything that they depend on.
 
-    Labels of tiles from summaries are made anew for every new tensor, in each step of a training or
-    by each layer of a model that routes; most of what they are made of is the same every time.
+    Labels from summaries are made anew for every new tensor, in each training step or by each layer
+    of a model that routes; most of their inputs are the same every time.
     """
     watched = torch._C._len_torch_dispatch_stack() > 0 or torch.compiler.is_compiling()
     if captured(device) or watched:
@@ -134,7 +134,7 @@ def numbers_of(node: Node, values: tuple[Value, ...]) -> tuple[Hashable, ...] | 
 
 
 def of_numbers(make: Callable[[Bound, Extents], Found]) -> Callable[[Bound, Extents], Found]:
-    """`make`, which looks at the mask alone; remembered where numbers and lengths decide it."""
+    """The result of `make` for a mask, remembered if numbers and lengths alone decide it."""
     known: Recent[Any, Found] = Recent(256)
 
     def recall(form: Bound, extents: Extents) -> Found:
@@ -152,8 +152,8 @@ def of_numbers(make: Callable[[Bound, Extents], Found]) -> Callable[[Bound, Exte
 
 
 def memorable(tensors: Sequence[torch.Tensor]) -> bool:
-    """Whether what is made of tensors can be remembered: writes to them are counted, and they are
-    not read anew by a graph."""
+    """Whether results from tensors can be remembered: writes to the tensors are counted, and no
+    graph reads them anew."""
     if torch.compiler.is_compiling() or any(tensor.is_inference() for tensor in tensors):
         return False
     return not any(captured(tensor.device) for tensor in tensors)
@@ -179,5 +179,5 @@ def stream_of(device: torch.device) -> int:
 
 
 def captured(device: torch.device) -> bool:
-    """Whether a CUDA graph records what is done on a device, to repeat it on other entries."""
+    """Whether a CUDA graph is being captured on a device, to be replayed on other entries."""
     return device.type == "cuda" and torch.cuda.is_current_stream_capturing()

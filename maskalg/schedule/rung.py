@@ -6,12 +6,12 @@
     summaries               smallest and largest values of blocks, where intervals only enclose
     evaluation              elements of the tiles that are still open
 
-Spans of a proof are decided one by one, so one object serves all but digits; where tensors are
-summarised, it narrows its runs by them. Everyone else asks a rung for runs, labels, counts and
-marks, and what its runs follow from.
+Spans of a proof are decided one by one, so one object serves all rungs but digits; summaries of
+tensors narrow its runs. Other rooms ask a rung for runs, labels, counts and marks, and for the
+source of its runs.
 
-Where closed forms only enclose what is kept, kernels look runs up: of tiles labelled by digits,
-once for a pair of lengths, or from summaries of tensors.
+If closed forms only enclose the kept keys, kernels look runs up: of tiles labelled by digits, once
+for a pair of lengths, or from summaries of tensors.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ class Rung(Protocol):
     """A rung: the way the tiles of a mask are decided, for any values and lengths.
 
     Attributes:
-        on_host: what runs follow from: the spans of the closed forms, digits, or spans narrowed by
+        on_host: the source of runs: spans of the closed forms, digits, or spans narrowed by
             summaries of tensors.
-        in_kernel: the same in a kernel. It computes spans by itself, and looks up the marks of what
-            it is told besides; marks of digits stand alone.
+        in_kernel: the source in a kernel, which computes spans by itself, and looks up marks from
+            digits, instead of spans, or from summaries, besides spans.
         most_marks: the most tiles that are marked for a kernel.
         by_position: whether `labels` looks at the positions of some tiles one by one, which may
             take longer than to evaluate their elements.
@@ -59,13 +59,13 @@ class Rung(Protocol):
     def by_position(self) -> bool: ...
 
     def runs(self, tiling: Tiling) -> TileRuns:
-        """The runs of a call, on the host: what is known soon, without a look at open tiles."""
+        """The runs of a call, on the host, without evaluating open tiles."""
 
     def labels(self, tiling: Tiling) -> tuple[torch.Tensor, torch.Tensor]:
         """The labels of all tiles, and the places `[n, 4]` of those that stay open.
 
         Labels are uint8 `[batch, heads, rows, columns]`; open tiles are PARTIAL. More tiles are
-        decided here than by `runs`: sections and summaries look at those that intervals leave.
+        decided than by `runs`: sections and summaries decide tiles that intervals leave open.
         """
 
     def decides_every_tile(self, form: Bound) -> bool:
@@ -79,7 +79,7 @@ class Rung(Protocol):
     ) -> torch.Tensor | None:
         """How many keys each query keeps, int64 `[batch, heads, q_len]`.
 
-        None where the rung does not tell exactly, or not from `most_spans` intervals a query.
+        None if the rung does not know exactly, or not from `most_spans` intervals a query.
         """
 
     def marks(self, tiling: Tiling, of: Of) -> torch.Tensor:
@@ -122,7 +122,7 @@ class Layout:
 
 
 def layout_of(form: Bound, extents: Extents, of: Of) -> Layout:
-    """The layout of the runs of a call; arguments as of `marked_runs`."""
+    """The layout of the runs of a call; arguments as in `marked_runs`."""
     bits = _SMALLEST_BITS
     longest = max(extents.q_len, extents.kv_len)
     most = rung_of(form.structure).most_marks

@@ -1,4 +1,4 @@
-"""Runs of tiles in compressed rows: what labels, segments, counts and backends are made of.
+"""Runs of tiles in compressed rows, from which labels, segments, counts and backends are made.
 
 A row of a million-token mask is a few integers here, where a table of blocks has an entry for
 each of its 8192 blocks.
@@ -188,7 +188,7 @@ def marks_of(labels: torch.Tensor, of: Of, tiling: Tiling) -> torch.Tensor:
 
 
 def rows_together(block: int) -> int:
-    """How many tiles of so many keys share a row that kernels go along either way."""
+    """How many tiles of `block` keys share a row that kernels visit either way."""
     return max(_ROW // block, 1)
 
 

@@ -1,4 +1,4 @@
-"""A call cut into tiles: what every rung is asked about."""
+"""A call cut into tiles, the argument of every rung."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ def not_a_function(call: str, found: object) -> MaskTypeError:
 
 
 def other_function(name: str, scored: bool) -> MaskTypeError:
-    """Of a `mask_mod` given as a `score_mod`, where `scored`, or the other way round."""
+    """The error for a `mask_mod` given as a `score_mod` (`scored`), or the other way round."""
     if scored:
         return MaskTypeError(
             f"ma.score: {name} takes the arguments of a mask_mod(b, h, q_idx, kv_idx). Write "
@@ -33,7 +33,7 @@ def other_function(name: str, scored: bool) -> MaskTypeError:
 
 
 def of_score(error: MaskalgError) -> MaskalgError:
-    """The same error, whose advice of opaque=True says what that costs a score."""
+    """The same error; its advice of opaque=True also names the cost for a score."""
     costs = f"{OPAQUE}, without gradients of the tensors it captures"
     error.args = tuple([str(text).replace(OPAQUE, costs) for text in error.args])
     return error
@@ -62,8 +62,8 @@ def traced_narrow(sign: str, name: str, dtype: object) -> MaskTypeError:
 
 def traced_random(operation: str) -> MaskTypeError:
     return MaskTypeError(
-        f"{operation}(…) draws other numbers at each call, a formula would keep those of one. Draw "
-        "them before, for all positions, and let the function capture the tensor: "
+        f"{operation}(…) draws other numbers at each call, a formula would keep the first ones. "
+        "Draw them before, for all positions, and let the function capture the tensor: "
         "`noise = torch.rand(q_len)`, then `noise[q_idx]`."
     )
 

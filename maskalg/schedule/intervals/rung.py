@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class OpenSpan:
-    """A span that is not exact by itself, and what decides the tiles that it may meet.
+    """A span that is not exact by itself, with the sections that decide the tiles it may meet.
 
-    What all tiles need of tensors is made when some of them are first asked for.
+    Tables that all tiles share are made when some tiles are first asked for.
     """
 
     span: Span
@@ -281,7 +281,7 @@ def _united(spans: tuple[Span, ...], form: Bound, extents: Extents) -> torch.Ten
 
 
 def _apart(ranges: Ranges) -> tuple[torch.Tensor, torch.Tensor]:
-    """What each range adds to those before it, ascending: first tiles and ends, ranges last."""
+    """Each range without the ranges before it, ascending: first tiles and ends, ranges last."""
     first, end = (torch.stack(each, dim=-1) for each in zip(*ranges, strict=True))
     if len(ranges) > 1:
         first, order = first.sort(dim=-1)
@@ -317,8 +317,8 @@ def _mean(
 def tiles_of_documents(form: Bound, extents: Extents, side: int) -> float:
     """How many tiles of `side` keys a token's document has: the mean, and 0 where it is not known.
 
-    Known are lengths and cumulative lengths on the CPU. Of those on a device, whose number alone is
-    known, it is the mean over documents, which is no more.
+    Lengths on the CPU are known. For lengths on a device only their number is known, so this is the
+    mean over documents, which is at most the mean over tokens.
     """
     least = 0.0
     for slot in form.structure.mask_rows:

@@ -95,7 +95,7 @@ def step_tables(
         order: how they are declared to lie; "contiguous" is of one tensor.
 
     Raises:
-        ValueError: ids that do not lie so, on the CPU. A GPU stops by an assertion of its own.
+        ValueError: ids on the CPU in another order. On a GPU an assertion fails.
     """
     pair = (q_ids,) if q_ids is kv_ids else (q_ids, kv_ids)
     return _TABLES.of_tensors((order,), pair, lambda: _step_tables(q_ids, kv_ids, order))
@@ -194,8 +194,8 @@ def _alike(q_ids: torch.Tensor, kv_ids: torch.Tensor) -> tuple[torch.Tensor, tor
 def is_sorted(ids: torch.Tensor) -> bool:
     """Whether one row of ids is known to be sorted, so that equal ids are contiguous; remembered.
 
-    On the CPU a look is cheaper than sorting; on a GPU it would wait for the device, and where
-    somebody watches (fake tensors, torch.func) there may be no values to look at.
+    On the CPU a check is cheaper than sorting; on a GPU it would wait for the device, and watched
+    tensors (fake tensors, torch.func) may have no values to check.
     """
     return _begins_in_order(ids) is not None
 

@@ -1,11 +1,11 @@
-"""Labels of tiles from summaries, for masks whose closed forms only enclose what is kept.
+"""Labels of tiles from summaries, for masks whose closed forms only enclose the kept keys.
 
-Tables of blocks, trees, spans of images and the like keep tiles that no interval says. Three-valued
-summaries of the tensors say of each tile whether something or all of it may be kept, on the
-tensors' device and without waiting for it. Kernels look the labels up as runs: their marks.
+Tables of blocks, trees, spans of images and the like keep tiles that no interval describes.
+Three-valued summaries of the tensors tell of each tile whether some or all of its pairs may be
+kept, on the tensors' device and without waiting for it. Kernels look the labels up as runs: marks.
 
-Tiles that are still open are halved while summaries tell, then evaluated. A tile is partial as soon
-as one pair of it is known to be kept and one to be dropped; the rest of it is not looked at.
+Open tiles are divided while summaries decide some of the parts, then evaluated. A tile is partial
+as soon as one kept and one dropped pair are known; its other pairs are not evaluated.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _labels(tiling: Tiling, of: tuple[int, int] | None) -> torch.Tensor:
 def summary_marks(tiling: Tiling, of: Of) -> torch.Tensor:
     """The runs of labels from summaries, as `marks_of` makes them; remembered.
 
-    Where labelling takes longer than it saves, every tile is PARTIAL.
+    If labelling takes longer than it saves, every tile is PARTIAL.
     """
     told = [value for value in tiling.form.values if isinstance(value, torch.Tensor)]
     often = memorable(told) and tiling.extents.q_len > tiling.block[0]

@@ -1,4 +1,4 @@
-"""Summaries of tensors over pairs: which blocks hold something, and how many entries ranges hold.
+"""Summaries of tensors over pairs: blocks that hold a kept pair, and counts of entries in ranges.
 
 A tensor is read once for each block size and remembered while it lives unchanged, whatever formulas
 it stands in. Entries within ranges of the indices are counted by sums up to the ranges' ends.

@@ -1,4 +1,4 @@
-"""The rung of summaries with values put in: intervals, narrowed by what tensors hold."""
+"""The rung of summaries with values put in: intervals, narrowed by summaries of tensors."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class SummaryRung(IntervalRung):
     def _divided(self, tiling: Tiling) -> TileRuns | None:
         """Runs by larger tiles, of which those that stay partial are divided.
 
-        None where so many are that labelling all tiles is as good.
+        None if so many stay partial that labelling all tiles is as fast.
         """
         grown = _larger(tiling)
         if grown is None:
@@ -130,13 +130,13 @@ class SummaryRung(IntervalRung):
 
 
 def _both(enclosed: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Labels of intervals and summaries together: FULL and EMPTY where either says so."""
+    """Labels of intervals and summaries together: FULL and EMPTY if either is."""
     empty = (enclosed == EMPTY) | (labels == EMPTY)
     return torch.where(empty, EMPTY, torch.maximum(enclosed, labels)).to(torch.uint8)
 
 
 def _larger(tiling: Tiling) -> int | None:
-    """How many times larger tiles are few enough to label all of them; None where none are."""
+    """The factor by which tiles must grow to be few enough to label; None if there is none."""
     grown = 1
     batch, heads, rows, columns = tiling.shape
     while batch * heads * -(-rows // grown) * -(-columns // grown) > _ALL_LABELLED:

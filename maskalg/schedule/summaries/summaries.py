@@ -1,10 +1,10 @@
 """Tiles decided from summaries of blocks: three-valued logic over ranges of values.
 
-For what no section expresses. Every part of a formula that reads one index is evaluated once over
-all positions and summarised for each block of them: smallest and largest value, whether it holds
-somewhere and everywhere, and the set of its values in 64 bits. Parts that read both indices
-combine these by interval arithmetic, whose ends are tensors, infinite where nothing is known; a
-tensor of pairs is summarised block by block (`pairs.py`). What remains unknown is never taken as
+Summaries serve masks that no section expresses. Every part of a formula that reads one index is
+evaluated once over all positions and summarised for each block of them: smallest and largest value,
+whether it holds somewhere and everywhere, and the set of its values in 64 bits. Parts that read
+both indices combine these by interval arithmetic, whose ends are tensors, infinite where nothing is
+known; a tensor of pairs is summarised block by block (`pairs.py`). An unknown part never counts as
 true.
 """
 
