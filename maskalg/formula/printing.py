@@ -226,6 +226,9 @@ HTML: Final[list[Callable[[Shown], str | None]]] = []
 class Shown:
     """Base of masks, biases, scores, proofs, block maps and segments."""
 
+    def __format__(self, spec: str) -> str:
+        return format(str(self), spec)
+
     def _repr_html_(self) -> str | None:
         """HTML for Jupyter; None where nothing can be drawn."""
         return HTML[0](self) if HTML else None

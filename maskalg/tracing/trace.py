@@ -80,8 +80,9 @@ def _failed(function: Callable[..., Any], reason: Exception, scored: bool) -> er
         return misfit
     if "__array_" in str(reason):
         return errors.MaskTypeError(
-            f"a NumPy array meets an index of the function ({reason}). Capture a tensor: write "
-            "torch.from_numpy(a)[q_idx] for `a[q_idx]`."
+            f"NumPy meets an index of the function ({reason}): a NumPy array is read at it, or a "
+            "NumPy function called. Write torch.from_numpy(a)[q_idx] for `a[q_idx]`, "
+            "torch.sin(q_idx) for `np.sin(q_idx)`."
         )
     frames = [frame for frame, _ in walk_tb(reason.__traceback__)]
     owners = [f.f_locals.get("cls") for f in frames if f.f_code.co_name == "apply"]

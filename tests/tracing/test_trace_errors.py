@@ -71,6 +71,7 @@ MISTAKES = {
         TypeError,
         ("NumPy array", "torch.from_numpy(a)[q_idx]"),
     ),
+    "a function of NumPy": (lambda b, h, q, k: np.sin(q) > 0, TypeError, ("torch.sin(q_idx)",)),
     "compared with an array": (lambda b, h, q, k: ARRAY[q] < k, TypeError, ("NumPy array",)),
     "score_mod": (
         lambda s, b, h, q, k: s,

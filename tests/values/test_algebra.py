@@ -66,6 +66,10 @@ def same_attention(left: Expression, right: Expression) -> None:
 # --- operators -----------------------------------------------------------------------------------
 
 
+def test_format():
+    assert f"{causal & sliding(3):>22}|{causal}" == "   causal & sliding(3)|causal"
+
+
 def test_what_operators_give() -> None:
     assert isinstance(causal & sliding(4), Mask)
     assert isinstance(causal | sliding(4), Mask)
