@@ -154,10 +154,16 @@ def residue_tiles(residue: Residue, rows: Rows, block_kv: int) -> torch.Tensor:
     low, high = narrowed(*ends, residue.d_lows, residue.d_highs, value)
     some = (q_low <= q_high) & (k_low <= k_high) & (low <= high)
     unmoved = nodes.mod(nodes.subtract(residue.residue, residue.offset), residue.modulus)
-    modulus, wanted = value(residue.modulus), value(unmoved)
-    # The first distance >= low with the residue; what is subtracted is between 0 and the modulus.
-    first = low + torch.remainder(wanted - torch.remainder(low, modulus), modulus)
-    if residue.holds:
-        return some & (first <= high)
-    others = (first != low) | ((low < high) & (modulus > 1))
-    return some & others
+    some, low, high, modulus, wanted = torch.broadcast_tensors(
+        some, low, high, value(residue.modulus), value(unmoved)
+    )
+    # Enough distances in a row have the residue, or another one.
+    enough = high - low >= modulus - 1 if residue.holds else (low < high) & (modulus > 1)
+    found: torch.Tensor = some & enough
+    few = (some & ~enough).nonzero(as_tuple=True)
+    if len(few[0]):
+        low, high, modulus, wanted = (each[few] for each in (low, high, modulus, wanted))
+        # The first distance >= low with it; what is subtracted is between 0 and the modulus.
+        first = low + torch.remainder(wanted - torch.remainder(low, modulus), modulus)
+        found[few] = first <= high if residue.holds else first != low
+    return found

@@ -89,12 +89,13 @@ class SideTiles:
 
         Sections are asked only where no span meets a tile already.
         """
+        _, heads, rows, columns = self.maybe.shape
         batch, head, row, column = places.unbind(dim=1)
-        at = (batch, head, row - self.first, column)
-        met = self.surely[at].clone()
+        tile = ((batch * heads + head) * rows + row - self.first) * columns + column
+        met = self.surely.flatten()[tile]
         perhaps = torch.zeros_like(met)
         for span, tiles in self.open:
-            within = (tiles[at] & ~met).nonzero()[:, 0]
+            within = (tiles.flatten()[tile] & ~met).nonzero()[:, 0]
             if len(within):
                 surely, maybe = span.met(places[within])
                 met[within] = surely

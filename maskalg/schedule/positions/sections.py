@@ -43,6 +43,7 @@ class OwnLimits:
             + 1` times the number of row and tile is added to each.
         reach: `[batch, heads, tiles * side]`, the highest upper bound up to a place in that order.
         latest, earliest: `[batch, heads, tiles]`, the highest lower bound and the lowest upper one.
+        some: bool `[batch, heads, tiles]`, whether a position of the tile holds.
         length: of the own index; positions that do not hold start there.
         side: of the tiles of other positions.
     """
@@ -51,6 +52,7 @@ class OwnLimits:
     reach: torch.Tensor
     latest: torch.Tensor
     earliest: torch.Tensor
+    some: torch.Tensor
     length: int
     side: int
 
@@ -70,6 +72,7 @@ class OwnLimits:
             high.cummax(dim=-1).values.flatten(2),
             latest,
             earliest,
+            by_tile(holds, side, False).any(dim=-1),
             length,
             side,
         )
@@ -127,14 +130,17 @@ class PreparedSection:
             "limits",
             lambda: OwnLimits.of(self.low, self.high, self.holds, self.lengths[0], of.sides[1]),
         )
-        met = limits.meet(pairs)
+        covered = limits.cover(pairs)
+        met = covered & rows_at(limits.some, at, other)
+        cut = (~covered).nonzero()[:, 0]
+        met[cut] = limits.meet(pairs.chosen(cut))
         if self.rest is None:
             return met
         left = met.nonzero()[:, 0]
         pairs_left = pairs.chosen(left)
         found, known = self.rest.between(pairs_left)
         met[left] = found | ~known
-        left = left[~known | (found & ~limits.cover(pairs_left))]
+        left = left[~known | (found & ~covered[left])]
         # A tile that holds many such pairs is known by a few of its positions.
         every = torch.arange(of.sides[1], device=left.device)
         for step in (_SAMPLED_FIRST, _SAMPLED_NEXT, 1):
