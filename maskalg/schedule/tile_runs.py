@@ -159,8 +159,8 @@ def counts_of(labels: torch.Tensor) -> tuple[int, int, int]:
 
 def label_of(some_kept: torch.Tensor, some_dropped: torch.Tensor) -> torch.Tensor:
     """Labels of tiles, uint8, by whether they keep some pair, and whether they drop some."""
-    labels = torch.where(some_kept, torch.where(some_dropped, PARTIAL, FULL), EMPTY)
-    return labels.to(torch.uint8)
+    kept, dropped = some_kept.to(torch.uint8), some_dropped.to(torch.uint8)
+    return kept * (FULL - dropped)  # PARTIAL is one less than FULL, and EMPTY is 0
 
 
 def marks_of(labels: torch.Tensor, of: Of, tiling: Tiling) -> torch.Tensor:

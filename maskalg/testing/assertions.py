@@ -228,11 +228,8 @@ def assert_closed_forms_sound(
 
 def _claimed_keys(side: SideTiles) -> Bools:
     """The keys that some span holds, `[batch, heads, rows, keys]`: tiles one key wide."""
-    held = side.surely.clone()
-    places = (side.maybe & ~side.surely).nonzero()
-    met, perhaps = side.decided(places)
-    held[places.unbind(dim=1)] = met | perhaps
-    return _numpy(held)
+    met, perhaps = side.decided(side.maybe & ~side.surely)
+    return _numpy(side.surely | met | perhaps)
 
 
 def _decided(span: Span, form: Bound) -> bool:

@@ -42,16 +42,24 @@ class OpenSpan:
     tiling: Tiling
     rows: Rows
 
-    def met(self, places: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Which tiles at `places` `[n, 4]` are surely met, and which may be."""
+    def met(self, asked: torch.Tensor, first: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Which of the tiles that are asked for are surely met, and which may be.
+
+        Args:
+            asked: bool `[batch, heads, rows, columns]`, some of them True.
+            first: the first of the rows.
+        """
         if self._section is not None:
             section, sides = self._section
-            met = section.tiles(places, sides)
+            met = section.tiles(asked, first, sides)
             return met, torch.zeros_like(met)
         if self.span.clause is None:
-            unknown = torch.zeros(len(places), dtype=torch.bool, device=places.device)
-            return unknown, ~unknown
-        return self._summaries.at(places.unbind(dim=1)).met(self.span.clause)
+            return torch.zeros_like(asked), asked
+        batch, head, row, column = asked.nonzero().unbind(dim=1)
+        summaries = self._summaries.at((batch, head, row + first, column))
+        surely, maybe = torch.zeros_like(asked), torch.zeros_like(asked)
+        surely[asked], maybe[asked] = summaries.met(self.span.clause)
+        return surely, maybe
 
     @cached_property
     def _section(self) -> tuple[PreparedSection, Sides] | None:
@@ -84,22 +92,19 @@ class SideTiles:
     surely: torch.Tensor
     open: tuple[tuple[OpenSpan, torch.Tensor], ...]
 
-    def decided(self, places: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """For the tiles at `places` `[n, 4]`: which are met, and which others may be.
+    def decided(self, asked: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Which of the tiles that are asked for are met, and which others may be.
 
         Sections are asked only where no span meets a tile already.
         """
-        _, heads, rows, columns = self.maybe.shape
-        batch, head, row, column = places.unbind(dim=1)
-        tile = ((batch * heads + head) * rows + row - self.first) * columns + column
-        met = self.surely.flatten()[tile]
+        met = self.surely & asked
         perhaps = torch.zeros_like(met)
         for span, tiles in self.open:
-            within = (tiles.flatten()[tile] & ~met).nonzero()[:, 0]
-            if len(within):
-                surely, maybe = span.met(places[within])
-                met[within] = surely
-                perhaps[within] |= maybe
+            within = tiles & asked & ~met
+            if bool(within.any()):
+                surely, maybe = span.met(within, self.first)
+                met |= surely
+                perhaps |= maybe
         return met, perhaps & ~met
 
 
@@ -195,16 +200,15 @@ class IntervalRung:
         for first in range(0, shape[2], at_once):
             touched, unfull = (side.tiles(first, first + at_once) for side in sides)
             unsure = touched.maybe & unfull.maybe & ~(touched.surely & unfull.surely)
-            places = unsure.nonzero()
-            places[:, 2] += first
-            kept, may_keep = touched.decided(places)
-            dropped, may_drop = unfull.decided(places)
-            part = label_of(touched.maybe, unfull.maybe)
-            part[unsure] = label_of(kept | may_keep, dropped | may_drop)
-            labels[:, :, first : first + at_once] = part
+            kept, may_keep = touched.decided(unsure)
+            dropped, may_drop = unfull.decided(unsure)
+            some = torch.where(unsure, kept | may_keep, touched.maybe)
+            others = torch.where(unsure, dropped | may_drop, unfull.maybe)
+            labels[:, :, first : first + at_once] = label_of(some, others)
             # Neither surely empty nor surely full, and not surely both kept and dropped.
-            still = (kept | may_keep) & (dropped | may_drop) & (may_keep | may_drop)
-            open_.append(places[still])
+            places = (some & others & (may_keep | may_drop)).nonzero()
+            places[:, 2] += first
+            open_.append(places)
         return labels, torch.cat(open_)
 
     def decides_every_tile(self, form: Bound) -> bool:

@@ -142,9 +142,9 @@ class Equalities(Rest):
         return total
 
     def between(self, pairs: TilePairs) -> tuple[torch.Tensor, torch.Tensor]:
-        met = torch.zeros_like(pairs.own, dtype=torch.bool)
-        if len(met) * pairs.sides[1] <= 4 * pairs.lengths[1]:
-            return met, met  # as quickly found position by position
+        if prod(pairs.shape) * pairs.sides[1] <= 4 * pairs.lengths[1]:
+            none = torch.zeros_like(pairs.own, dtype=torch.bool)
+            return none, none  # as quickly found position by position
         shape = np.broadcast_shapes(
             pairs.holds.shape[:2], *[classes.own.shape[:2] for _, classes in self.signed]
         )

@@ -140,28 +140,29 @@ class RankRanges(Rest):
         return found if self.apart is None else found - count(*_read(self.apart, at, other))
 
     def between(self, pairs: TilePairs) -> tuple[torch.Tensor, torch.Tensor]:
-        """By the extremes of both tiles; then own tile by own tile, by the ranks that it holds."""
+        """By the extremes of both tiles."""
         open_ = self._overlap(pairs)
-        place = open_.nonzero()[:, 0]
-        tiles = -(-pairs.lengths[0] // pairs.sides[0])
-        if self.count_of_ranks * tiles > _LOOK_UPS * pairs.sides[1] * len(place):
-            return open_, ~open_
-        met = open_.clone()
-        for group, cells in self._grouped(pairs, place):
+        return open_, ~open_
+
+    def among(self, pairs: TilePairs) -> tuple[torch.Tensor, torch.Tensor]:
+        """Own tile by own tile, by the ranks that it holds, where there are few of these."""
+        met = torch.zeros_like(pairs.own, dtype=torch.bool)
+        tiles = len(pairs.own.unique())
+        if self.count_of_ranks * tiles > _LOOK_UPS * pairs.sides[1] * len(met):
+            return ~met, met
+        for group, cells in self._grouped(pairs):
             for part in group.split(max(1, _POSITIONS_AT_ONCE // pairs.sides[1])):
                 met[part] = self._met(pairs.chosen(part), cells)
         return met, torch.ones_like(met)
 
-    def _grouped(
-        self, pairs: TilePairs, place: torch.Tensor
-    ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    def _grouped(self, pairs: TilePairs) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """Pairs of one own tile, and how many of its ranks lie below each rank."""
         own = by_tile(self.ranks, pairs.sides[0], self.count_of_ranks)
         flat = own.flatten(0, 2)
         numbers = torch.arange(len(flat), device=own.device).view(own.shape[:3])
-        row, order = rows_at(numbers, pairs.at, pairs.own)[place].sort()
+        row, order = rows_at(numbers, pairs.at, pairs.own).sort()
         rows, sizes = row.unique_consecutive(return_counts=True)
-        for number, group in zip(rows.tolist(), place[order].split(sizes.tolist()), strict=True):
+        for number, group in zip(rows.tolist(), order.split(sizes.tolist()), strict=True):
             held = torch.zeros(self.count_of_ranks + 2, dtype=torch.int32, device=own.device)
             held[flat[number] + 1] = 1
             yield group, held.cumsum(0, dtype=torch.int32)

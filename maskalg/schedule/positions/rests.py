@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final, TypeVar, cast
 
+import numpy as np
 import torch
 from torch.nn.functional import pad
 
@@ -42,8 +43,8 @@ class Sides:
 class TilePairs:
     """Pairs to decide: every other position that `holds` may take every own position of its pair.
 
-    `at` (batch entry and head), `own` and `other` (numbers of tiles) are `[n]`; `of` says what
-    tiles they are.
+    `at` (batch entry and head), `own` and `other` (numbers of tiles) are broadcast with each other;
+    `of` says what tiles they are.
     """
 
     at: At
@@ -64,6 +65,11 @@ class TilePairs:
         return self.of.lengths
 
     @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the pairs, broadcast."""
+        return np.broadcast_shapes(*[each.shape for each in (*self.at, self.own, self.other)])
+
+    @property
     def own_ends(self) -> tuple[torch.Tensor, torch.Tensor]:
         """First and last own position of each pair."""
         return _ends(self.own, self.sides[0], self.lengths[0])
@@ -74,14 +80,14 @@ class TilePairs:
         return _ends(self.other, self.sides[1], self.lengths[1])
 
     def all_hold(self) -> torch.Tensor:
-        """Whether every other position of a pair holds, `[n]`."""
+        """Whether every other position of a pair holds."""
         every = self.of.once(
             "all hold", lambda: by_tile(self.holds, self.sides[1], True).all(dim=-1)
         )
         return rows_at(every, self.at, self.other)
 
     def chosen(self, which: torch.Tensor) -> TilePairs:
-        """The chosen pairs."""
+        """The chosen ones of pairs `[n]`."""
         at = (self.at[0][which], self.at[1][which])
         return TilePairs(at, self.own[which], self.other[which], self.of)
 
@@ -106,7 +112,15 @@ class Rest(ABC):
 
     @abstractmethod
     def between(self, pairs: TilePairs) -> tuple[torch.Tensor, torch.Tensor]:
-        """Whether some pair of positions of two tiles satisfies it, and whether that is known."""
+        """Whether some pair of positions of two tiles satisfies it, and whether that is known.
+
+        The results are broadcast as the pairs are.
+        """
+
+    def among(self, pairs: TilePairs) -> tuple[torch.Tensor, torch.Tensor]:
+        """The same for few pairs `[n]`, which `between` leaves open or some limit cuts."""
+        known = torch.zeros_like(pairs.own, dtype=torch.bool)
+        return ~known, known
 
 
 def by_tile(entries: torch.Tensor, side: int, fill: bool | int) -> torch.Tensor:

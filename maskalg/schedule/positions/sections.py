@@ -8,6 +8,7 @@ matrix would serve all of these, but take six to fifteen times as long.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -29,6 +30,7 @@ from .rests import LOWEST, AtLeast, Distances, Members, Rest, Sides, TilePairs, 
 from .sets import PositionSet, at_places, over_positions, rows_at
 
 _POSITIONS_AT_ONCE: Final = 1 << 20
+_APART: Final = 4  # tiles of a box looked at together in the time of one by itself
 _SAMPLED_FIRST: Final = 64  # one of so many positions of a tile
 _SAMPLED_NEXT: Final = 8
 _RADIX: Final = 2**62  # of the digits of integers past 64 bits
@@ -115,36 +117,76 @@ class PreparedSection:
             self.holds, block if self.section.own == "q_idx" else block[::-1], self.lengths
         )
 
-    def tiles(self, places: torch.Tensor, of: Sides) -> torch.Tensor:
-        """Which tiles at `places` `[n, 4]` (batch, head, row, column) hold such a pair.
+    def tiles(self, asked: torch.Tensor, first: int, of: Sides) -> torch.Tensor:
+        """Which of the tiles that are asked for hold such a pair.
 
         Tiles are asked for as wholes first. That decides where the own positions of a tile are all
         within the limits of every other position, and where there is no such pair even so; what
         is left is decided position by position.
+
+        Args:
+            asked: bool `[batch, heads, rows, columns]`, some of them True.
+            first: the first of the rows.
+            of: the tiles of the call.
         """
-        own_axis = 2 if self.section.own == "q_idx" else 3
-        at = (places[:, 0], places[:, 1])
-        own, other = places[:, own_axis], places[:, 5 - own_axis]
-        pairs = TilePairs(at, own, other, of)
+        line, column = (asked.any(dim=axis).flatten(0, 1).any(dim=0).nonzero() for axis in (3, 2))
+        corner = asked.new_tensor([0, 0, int(line[0]), int(column[0])], dtype=torch.int64)
+        box = asked[:, :, int(line[0]) : int(line[-1]) + 1, int(column[0]) : int(column[-1]) + 1]
         limits = of.once(
             "limits",
             lambda: OwnLimits.of(self.low, self.high, self.holds, self.lengths[0], of.sides[1]),
         )
+        corner[2] += first
+        found = torch.zeros_like(box)
+        if box.numel() <= _APART * int(box.sum()):
+            places = [
+                (torch.arange(size, device=box.device) + begin).view([-1] + [1] * (3 - axis))
+                for axis, (size, begin) in enumerate(zip(box.shape, corner.tolist(), strict=True))
+            ]
+            found, open_ = self._as_wholes(self._pairs(places, of), limits)
+            found = box & found
+            left = (box & open_).nonzero()
+        else:
+            left = box.nonzero()
+            met, open_ = self._as_wholes(self._pairs((left + corner).unbind(dim=1), of), limits)
+            found[left.unbind(dim=1)] = met
+            left = left[open_]
+        pairs = self._pairs((left + corner).unbind(dim=1), of)
+        found[left.unbind(dim=1)] = self._one_by_one(pairs, limits)
+        met = torch.zeros_like(asked)
+        met[:, :, int(line[0]) : int(line[-1]) + 1, int(column[0]) : int(column[-1]) + 1] = found
+        return met
+
+    def _pairs(self, places: Sequence[torch.Tensor], of: Sides) -> TilePairs:
+        """Tiles by batch entry, head, row and column."""
+        batch, head, row, column = places
+        own, other = (row, column) if self.section.own == "q_idx" else (column, row)
+        return TilePairs((batch, head), own, other, of)
+
+    def _as_wholes(self, pairs: TilePairs, limits: OwnLimits) -> tuple[torch.Tensor, torch.Tensor]:
+        """Which pairs of tiles hold one by what is known of whole tiles, and which others may."""
         covered = limits.cover(pairs)
-        met = covered & rows_at(limits.some, at, other)
-        cut = (~covered).nonzero()[:, 0]
-        met[cut] = limits.meet(pairs.chosen(cut))
+        if self.rest is None:
+            met = covered & rows_at(limits.some, pairs.at, pairs.other)
+            return met, ~covered
+        found, known = self.rest.between(pairs)
+        met = covered & found & known
+        return met, ~met & (found | ~known)
+
+    def _one_by_one(self, pairs: TilePairs, limits: OwnLimits) -> torch.Tensor:
+        """Which pairs `[n]` of tiles hold one that whole tiles leave open."""
+        met = limits.meet(pairs)
         if self.rest is None:
             return met
         left = met.nonzero()[:, 0]
         pairs_left = pairs.chosen(left)
-        found, known = self.rest.between(pairs_left)
+        found, known = self.rest.among(pairs_left)
         met[left] = found | ~known
-        left = left[~known | (found & ~covered[left])]
+        left = left[~known | (found & ~limits.cover(pairs_left))]
         # A tile that holds many such pairs is known by a few of its positions.
-        every = torch.arange(of.sides[1], device=left.device)
+        every = torch.arange(pairs.sides[1], device=left.device)
         for step in (_SAMPLED_FIRST, _SAMPLED_NEXT, 1):
-            if step == 1 or step < of.sides[1]:
+            if step == 1 or step < pairs.sides[1]:
                 found = self._by_position(pairs.chosen(left), every[::step])
                 met[left] = found
                 left = left[~found]
