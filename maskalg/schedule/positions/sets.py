@@ -143,7 +143,7 @@ class PositionSet:
 def rows_at(table: torch.Tensor, at: At, x: torch.Tensor) -> torch.Tensor:
     """Entries x of `[batch, heads, n]` tables, whose size 1 serves every batch entry or head."""
     if table.shape[0] == table.shape[1] == 1:  # one index is looked up in less time than three
-        return table[0, 0][x].expand(torch.broadcast_shapes(at[0].shape, at[1].shape, x.shape))
+        return table[0, 0][x].expand(np.broadcast_shapes(at[0].shape, at[1].shape, x.shape))
     batch = at[0] if table.shape[0] > 1 else torch.zeros_like(at[0])
     head = at[1] if table.shape[1] > 1 else torch.zeros_like(at[1])
     return table[batch, head, x]
