@@ -34,8 +34,8 @@ _EVERY: Final = (
 """The loops of a producer and of a consumer, and how many rows memory holds."""
 _FUNCTIONS: Final = (
     *product(["hopper_rows"], ["memory_of_rows", "draw_row", "row_drawn"]),
-    *product(["hopper_common"], ["barriers_of", "stage_of", "begin_filling", "wait_until_filled"]),
-    ("hopper_common", "release"),
+    *product(["hopper_common"], ["barriers", "barriers_of", "stage_of", "begin_filling"]),
+    *product(["hopper_common"], ["wait_until_filled", "release"]),
 )
 _WAITING: Final = {
     "mbarrier.wait", "begin_filling", "wait_until_filled", "row_drawn", "_produce_row",
