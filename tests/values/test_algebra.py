@@ -66,7 +66,7 @@ def same_attention(left: Expression, right: Expression) -> None:
 # --- operators -----------------------------------------------------------------------------------
 
 
-def test_format():
+def test_format() -> None:
     assert f"{causal & sliding(3):>22}|{causal}" == "   causal & sliding(3)|causal"
 
 

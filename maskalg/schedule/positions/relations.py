@@ -77,10 +77,8 @@ class Categories(Rest):
     def between(self, pairs: TilePairs) -> tuple[torch.Tensor, torch.Tensor]:
         met = torch.zeros_like(pairs.own, dtype=torch.bool)
         for wanted, held in pairs.of.once("words", lambda: self._words(pairs.of)):
-            met = (
-                met | (rows_at(wanted, pairs.at, pairs.other) & rows_at(held, pairs.at, pairs.own))
-                != 0
-            )
+            shared = rows_at(wanted, pairs.at, pairs.other) & rows_at(held, pairs.at, pairs.own)
+            met = met | (shared != 0)
         return met, torch.ones_like(met)
 
     def _words(self, of: Sides) -> list[tuple[torch.Tensor, torch.Tensor]]:
