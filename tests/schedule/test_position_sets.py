@@ -65,6 +65,28 @@ def test_sets_that_follow_the_queries_are_made_for_each_number_of_them() -> None
         assert_labels_exact(mask, q_len, 32, block=(4, 4))
 
 
+RESTS = {
+    "members": lambda own, other: own % 2 == 0,
+    "equal entries": lambda own, other: own == other,
+    "different entries": lambda own, other: own != other,
+    "ordered entries": lambda own, other: own <= other,
+}
+
+
+@pytest.mark.parametrize("rest", RESTS)
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.integers(-4, 20), min_size=16, max_size=16), st.integers(0, 1 << 16))
+def test_tiles_of_keys_whose_limits_no_query_meets(rest: str, limits: list[int], seed: int) -> None:
+    """Limits below 0 leave whole tiles of keys without a query, whatever else a query must be."""
+    draw = torch.Generator().manual_seed(seed)
+    entries = torch.randint(0, 3, (2, 16), generator=draw)
+    limit = torch.tensor(limits)
+    limit[4:8] = -1
+    other = RESTS[rest](ma.table(entries[0])[q_idx], ma.table(entries[1])[kv_idx])
+    assert_labels_exact((q_idx <= ma.table(limit)[kv_idx]) & other, 16, block=(4, 4))
+    assert_labels_exact((q_idx <= ma.table(limit)[kv_idx]) | other, 16, block=(4, 4))
+
+
 @settings(max_examples=30)
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=3))
 def test_morton_order_sorts_interleaved_bits(extents: list[int]) -> None:

@@ -165,13 +165,13 @@ class PreparedSection:
 
     def _as_wholes(self, pairs: TilePairs, limits: OwnLimits) -> tuple[torch.Tensor, torch.Tensor]:
         """Which pairs of tiles hold one by what is known of whole tiles, and which others may."""
-        covered = limits.cover(pairs)
-        if self.rest is None:
-            met = covered & rows_at(limits.some, pairs.at, pairs.other)
-            return met, ~covered
-        found, known = self.rest.between(pairs)
-        met = covered & found & known
-        return met, ~met & (found | ~known)
+        some, covered = rows_at(limits.some, pairs.at, pairs.other), limits.cover(pairs)
+        met = some & covered
+        if self.rest is not None:
+            found, known = self.rest.between(pairs)
+            met = met & found & known
+            some = some & (found | ~known)
+        return met, some & ~met
 
     def _one_by_one(self, pairs: TilePairs, limits: OwnLimits) -> torch.Tensor:
         """Which pairs `[n]` of tiles hold one that whole tiles leave open."""
