@@ -60,6 +60,13 @@ def traced_narrow(sign: str, name: str, dtype: object) -> MaskTypeError:
     )
 
 
+def traced_number(number: int, name: str, dtype: object) -> MaskTypeError:
+    return MaskTypeError(
+        f"{number} wraps in {dtype}, into which torch turns it beside {name}; no formula does. "
+        f"Write {name}.long(), {OPAQUE}."
+    )
+
+
 def traced_random(operation: str) -> MaskTypeError:
     return MaskTypeError(
         f"{operation}(…) draws other numbers at each call, a formula would keep the first ones. "

@@ -214,6 +214,48 @@ def test_isin_is_a_comparison_with_each_value():
     )
 
 
+BYTES = torch.arange(16, dtype=torch.uint8)
+LESS_THAN_0 = -1
+
+
+@pytest.mark.parametrize(
+    "wrapping",
+    [
+        lambda b, h, q, k: BYTES[k] > -1,
+        lambda b, h, q, k: torch.lt(BYTES[k], LESS_THAN_0),
+        lambda b, h, q, k: BYTES[k] == 256,
+        lambda b, h, q, k: BYTES[k] // -3 == 0,
+        lambda b, h, q, k: BYTES[k] % -5 == q,
+        lambda b, h, q, k: BYTES[k].clamp(-1, 5) == 5,
+        lambda b, h, q, k: torch.where(q >= k, BYTES[k], -1) > 3,
+        lambda b, h, q, k: (BYTES[k] ^ 256) == q,
+        lambda b, h, q, k: torch.fmod(BYTES[k], -5) == q,
+    ],
+)
+def test_numbers_that_bytes_do_not_hold_wrap(wrapping):
+    """torch says that no byte is more than -1, as it compares it with 255."""
+    with pytest.raises(TypeError, match=r"\d wraps in torch.uint8, .*BYTES\.long"):
+        ma.mask(wrapping)
+
+
+@pytest.mark.parametrize(
+    "exact",
+    [
+        lambda b, h, q, k: BYTES[k].long() > -1,
+        lambda b, h, q, k: BYTES[k] > 0.5,
+        lambda b, h, q, k: BYTES[k] / 300 > 0.01,
+        lambda b, h, q, k: (BYTES[k] // 3 == 2) & (BYTES[k] % 5 != 255),
+        lambda b, h, q, k: torch.isin(BYTES[k], torch.tensor([-250, 3, 259])),
+        lambda b, h, q, k: torch.where(q >= k, BYTES[k], q) > -1,
+        lambda b, h, q, k: BYTES[k] - q < -1,
+    ],
+)
+def test_numbers_that_do_not_wrap_are_traced(exact):
+    places = torch.arange(16)
+    wanted = torch.as_tensor(exact(0, 0, places[:, None], places)).expand(16, 16)
+    assert torch.equal(ma.mask(exact).to_dense(16)[0, 0], wanted)
+
+
 def test_numbers_past_32_bits_wrap_with_integers_of_32():
     """`x.int() * 10**10` is another number in torch than in a formula."""
     short = torch.arange(9, dtype=torch.int32)
@@ -223,7 +265,7 @@ def test_numbers_past_32_bits_wrap_with_integers_of_32():
         lambda b, h, q, k: (short[q] * 10**10) > k,
         lambda b, h, q, k: ((short[q] + 1) * 10**10) > k,
     ):
-        with pytest.raises(TypeError, match=r"32 bits and .* wraps in torch.*x\.long"):
+        with pytest.raises(TypeError, match=r"\d wraps in torch.int32, .*(x|short)\.long"):
             ma.mask(wrapping)
     for exact in (
         lambda b, h, q, k: (q.long() * 10**10) > k,

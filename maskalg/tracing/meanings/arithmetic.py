@@ -15,7 +15,7 @@ from ...formula import nodes
 from ...formula.nodes import SCORE, Node
 from .. import messages
 from ..bounds import Bounds
-from .wrapping import converted, of_32_bits, refuse_wrapping
+from .wrapping import converted, of_32_bits, refuse_numbers, refuse_wrapping
 
 
 def unfolded(bounds: Bounds, factor: Node, other: Node) -> Node:
@@ -62,6 +62,12 @@ def number(node: Node) -> Node:
     return nodes.where(node, ONE, ZERO) if node.kind == "bool" else node
 
 
+def operands(x: Node, y: Node) -> tuple[Node, Node]:
+    """Both as numbers of one operation."""
+    refuse_numbers(x, y)
+    return number(x), number(y)
+
+
 def truth(node: Node) -> Node:
     """Whether a number is not 0; a truth value as it is."""
     if node.op == "const":
@@ -81,7 +87,7 @@ def add(bounds: Bounds, x: Node, y: Node) -> Node:
     if x.kind == y.kind == "bool":
         return either(x, y)
     refuse_wrapping("+", x, y)
-    x, y = number(x), number(y)
+    x, y = operands(x, y)
     folded = constant_of("add", x) and constant_of("add", y)
     if "real" in (x.kind, y.kind) and (bounds.exact or folded):
         x, y = rounded("add", x), rounded("add", y)
@@ -90,7 +96,7 @@ def add(bounds: Bounds, x: Node, y: Node) -> Node:
 
 def subtract(bounds: Bounds, x: Node, y: Node) -> Node:
     refuse_wrapping("-", x, y)
-    x, y = number(x), number(y)
+    x, y = operands(x, y)
     if x.kind == y.kind == "int":
         return nodes.subtract(x, y)
     return add(bounds, x, nodes.negate(y))
@@ -101,7 +107,7 @@ def multiply(bounds: Bounds, x: Node, y: Node) -> Node:
     if x.kind == y.kind == "bool":
         return both(x, y)
     refuse_wrapping("*", x, y)
-    x, y = number(x), number(y)
+    x, y = operands(x, y)
     if "real" in (x.kind, y.kind):
         x, y = unfolded(bounds, x, y), unfolded(bounds, y, x)
     return nodes.mul(x, y)
@@ -112,7 +118,7 @@ def divide(x: Node, y: Node) -> Node:
 
 
 def floor_divide(bounds: Bounds, x: Node, y: Node) -> Node:
-    x, y = number(x), number(y)
+    x, y = operands(x, y)
     if "real" in (x.kind, y.kind):
         _check_quotient("//", bounds, y)
         return nodes.call("floor", nodes.divide(x, y))
@@ -123,13 +129,13 @@ def floor_divide(bounds: Bounds, x: Node, y: Node) -> Node:
 
 def remainder(bounds: Bounds, x: Node, y: Node) -> Node:
     """With the sign of the divisor."""
-    x, y = number(x), number(y)
+    x, y = operands(x, y)
     if "real" in (x.kind, y.kind):
         _check_quotient("%", bounds, y)
         whole = nodes.call("floor", nodes.divide(x, y))
         return nodes.subtract(x, nodes.mul(y, whole))
     if y.op == "const" and cast(int, y.data) < 0:
-        return nodes.negate(remainder(bounds, nodes.negate(x), nodes.negate(y)))
+        return nodes.negate(nodes.mod(nodes.negate(x), bounds.divisor(nodes.negate(y))))
     return nodes.mod(x, bounds.divisor(y))
 
 
@@ -142,7 +148,7 @@ def _check_quotient(sign: str, bounds: Bounds, divisor: Node) -> None:
 
 def truncating_divide(bounds: Bounds, x: Node, y: Node) -> Node:
     """Rounded towards zero, as C divides."""
-    x, y = number(x), number(y)
+    x, y = operands(x, y)
     if "real" in (x.kind, y.kind):
         return nodes.call("float", nodes.truncated(nodes.divide(x, y)))
     if y.op == "const" and cast(int, y.data) < 0:
@@ -196,21 +202,21 @@ def negate(x: Node) -> Node:
 def minimum(x: Node, y: Node) -> Node:
     if x.kind == y.kind == "bool":
         return both(x, y)
-    return nodes.minimum(number(x), number(y))
+    return nodes.minimum(*operands(x, y))
 
 
 def maximum(x: Node, y: Node) -> Node:
     if x.kind == y.kind == "bool":
         return either(x, y)
-    return nodes.maximum(number(x), number(y))
+    return nodes.maximum(*operands(x, y))
 
 
 def greater_equal(x: Node, y: Node) -> Node:
-    return nodes.ge(number(x), number(y))
+    return nodes.ge(*operands(x, y))
 
 
 def greater(x: Node, y: Node) -> Node:
-    return nodes.gt(number(x), number(y))
+    return nodes.gt(*operands(x, y))
 
 
 def equal(x: Node, y: Node) -> Node:
@@ -218,7 +224,8 @@ def equal(x: Node, y: Node) -> Node:
         return nodes.disjunction(
             nodes.conjunction(x, y), nodes.conjunction(nodes.negation(x), nodes.negation(y))
         )
-    return nodes.eq(_unsigned(number(x), y), _unsigned(number(y), x))
+    x, y = operands(x, y)
+    return nodes.eq(_unsigned(x, y), _unsigned(y, x))
 
 
 def _unsigned(side: Node, other: Node) -> Node:
@@ -241,7 +248,7 @@ def where(condition: Node, then: Node, otherwise: Node) -> Node:
             nodes.conjunction(condition, then),
             nodes.conjunction(nodes.negation(condition), otherwise),
         )
-    return nodes.where(condition, number(then), number(otherwise))
+    return nodes.where(condition, *operands(then, otherwise))
 
 
 def both(x: Node, y: Node) -> Node:
@@ -264,7 +271,7 @@ def bitwise(
     def rule(x: Node, y: Node) -> Node:
         if x.kind == y.kind == "bool":
             return logical(x, y)
-        x, y = number(x), number(y)
+        x, y = operands(x, y)
         if "real" in (x.kind, y.kind):
             raise messages.untraceable("a bitwise operation on real numbers")
         return nodes.bitwise(op, x, y)

@@ -16,7 +16,7 @@ from ..arrays import Array, elementwise, single
 from ..bounds import Bounds
 from . import arithmetic as a
 from .reals import REALS, gelu_tanh
-from .wrapping import dtype_of
+from .wrapping import converted, dtype_of
 
 
 def lifted(value: Any) -> Array:
@@ -163,7 +163,8 @@ def _isin(bounds: Bounds, x: Any, values: Any, *, invert: bool = False, **_of_sp
     listed = [a.number(value) for value in lifted(values).entries()]
 
     def among(value: Node) -> Node:
-        found = reduce(a.either, [a.equal(a.number(value), one) for one in listed], nodes.FALSE)
+        value = converted(a.number(value))  # torch compares in the larger of both dtypes
+        found = reduce(a.either, [a.equal(value, one) for one in listed], nodes.FALSE)
         return nodes.negation(found) if invert else found
 
     return elementwise(among, lifted(x))

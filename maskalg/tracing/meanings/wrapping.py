@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Final, cast
+from collections.abc import Iterable
+from functools import reduce
+from typing import Final
 
 import torch
 
-from ...errors import MaskTypeError
 from ...formula.nodes import Node
-from ...formula.parameters import Table
+from ...formula.parameters import Scalar, Table
 from .. import messages
 
 NARROW: Final = (torch.uint8, torch.int8, torch.int16, torch.uint16)
+_COMPUTED: Final = (
+    *("add", "mul", "floordiv", "mod", "min", "max", "where"), *("bitand", "bitor", "bitxor"),
+)  # fmt: skip
+"""Operations that torch computes in the dtype of their operands."""
 
 
 class _Converted(Node):
@@ -35,27 +40,29 @@ def of_32_bits(node: Node) -> Node:
 
 def converted(node: Node) -> Node:
     """The formula after `x.int()` or `x.long()`: its entries do not wrap any more."""
-    if _narrow(node) is None and not _has_32_bits(node):
+    if _small([node]) is None:
         return node
     return _Converted(node.op, node.kind, node.args, node.data, node.own)
 
 
 def refuse_wrapping(sign: str, *operands: Node) -> None:
-    """Entries of 8 or 16 bits wrap where torch computes with them, and with numbers, alone.
+    """Entries of 8 or 16 bits wrap where torch computes with them, and with numbers, alone."""
+    found = _small(operands)
+    if found is not None and found[1] in NARROW:
+        raise messages.traced_narrow(sign, *found)
 
-    Those of 32 bits wrap with numbers that have more.
-    """
-    if any(node.kind == "real" for node in operands):
+
+def refuse_numbers(*operands: Node) -> None:
+    """A number wraps if it does not fit the dtype of the integers that torch computes it with."""
+    found = _small(operands)
+    if found is None:
         return
-    large = [n for n in operands if n.op == "const" and abs(cast(int, n.data)) >= 2**31]
-    if large and any(map(_has_32_bits, operands)):
-        raise MaskTypeError(
-            f"`{sign}` of an integer of 32 bits and {cast(int, large[0].data)} wraps in torch, "
-            f"which no formula does. Write x.long() before it, {messages.OPAQUE}."
-        )
-    tables = [_narrow(node) for node in operands if node.op not in ("const", "scalar")]
-    if tables and all(table is not None for table in tables):
-        raise messages.traced_narrow(sign, *next(table for table in tables if table is not None))
+    ends = torch.iinfo(found[1])
+    for node in operands:
+        own = node.own[0] if node.op == "scalar" else None
+        number = own.value if isinstance(own, Scalar) else node.data
+        if _is_number(node) and isinstance(number, int) and not ends.min <= number <= ends.max:
+            raise messages.traced_number(number, *found)
 
 
 def dtype_of(node: Node) -> torch.dtype:
@@ -63,7 +70,7 @@ def dtype_of(node: Node) -> torch.dtype:
     if node.kind == "bool":
         return torch.bool
     if node.kind == "int":
-        found = _narrow(node)
+        found = _small([node])
         return torch.int64 if found is None else found[1]
     if "score" in node.ops():
         return torch.float32
@@ -72,28 +79,36 @@ def dtype_of(node: Node) -> torch.dtype:
     return max(dtypes, key=lambda dtype: dtype.itemsize, default=torch.float32)
 
 
-def _has_32_bits(node: Node) -> bool:
-    """Whether torch holds a formula in 32 bits, as far as conversions and tensors tell."""
-    if isinstance(node, _Converted) or node.op == "read":
-        table = None if isinstance(node, _Converted) else node.own[0]
-        entries = isinstance(table, Table) and table.tensor.dtype == torch.int32
-        return entries or isinstance(node, _Short)
-    if node.op not in ("add", "mul", "min", "max", "where", "floordiv", "mod"):
-        return False
-    args = node.args[1:] if node.op == "where" else node.args
-    found = [_has_32_bits(arg) for arg in args if arg.op not in ("const", "scalar")]
-    return bool(found) and all(found)
+def _is_number(node: Node) -> bool:
+    return node.op in ("const", "scalar")
 
 
-def _narrow(node: Node) -> tuple[str, torch.dtype] | None:
-    """The table of small integers that a formula is an entry of."""
-    if isinstance(node, _Converted):
+def _small(operands: Iterable[Node]) -> tuple[str, torch.dtype] | None:
+    """The dtype of less than 64 bits that torch computes integers in, and a name of one of them.
+
+    None as far as conversions and tensors do not tell of one.
+    """
+    found = []
+    for node in operands:
+        if node.kind == "real":
+            return None
+        if node.kind == "int" and not _is_number(node):
+            found.append(_small_integer(node))
+    known = [each for each in found if each is not None]
+    dtypes = {dtype for _, dtype in known}
+    if not known or len(known) < len(found):
         return None
+    if torch.uint16 in dtypes and len(dtypes) > 1:  # which torch does not compute
+        return None
+    return known[0][0], reduce(torch.promote_types, dtypes)
+
+
+def _small_integer(node: Node) -> tuple[str, torch.dtype] | None:
+    if isinstance(node, _Converted):
+        return ("x", torch.int32) if isinstance(node, _Short) else None
     if node.op == "read" and isinstance(node.own[0], Table):
         dtype = node.own[0].tensor.dtype
-        return (node.own[0].name, dtype) if dtype in NARROW else None
-    if node.op not in ("where", "min", "max"):
+        return (node.own[0].name, dtype) if dtype in (*NARROW, torch.int32) else None
+    if node.op not in _COMPUTED:
         return None
-    chosen = node.args[1:] if node.op == "where" else node.args
-    found = [_narrow(arg) for arg in chosen if arg.op not in ("const", "scalar")]
-    return found[0] if found and None not in found else None
+    return _small(node.args[1:] if node.op == "where" else node.args)
