@@ -1,12 +1,12 @@
 """Claims about the text that runs for an expression, and how each was proved.
 
 - *element*: a hook keeps a pair if and only if the formula does, for each query and key of any
-  call, whatever its numbers and its tables hold, and it drops what is past the last key;
-- *bounds*: the intervals that a loop computes for a tile of queries (or of keys, in the backward
-  pass) hold every key of the closed form's, and no other where the kernel is given all bounds; or
-  together each key that a query of the tile keeps, and each that one drops;
-- *bias* and *derivative*: what is added to scores, and its slope, is the formula's as a function of
-  real numbers. How it rounds is not claimed.
+  call, all numbers and all entries of tables, and it drops keys past the last one;
+- *bounds*: for a tile of queries (or of keys, in the backward pass), each interval of a loop holds
+  the keys of the closed form's interval, and no others if the kernel has all bounds; or the
+  intervals together hold each key that a query of the tile keeps (in the other list: drops);
+- *bias* and *derivative*: the number added to a score, and its slope, equal the formula's as
+  functions of real numbers. Rounding is not claimed.
 """
 
 from __future__ import annotations
@@ -92,12 +92,12 @@ class Claim:
 
     Attributes:
         kind: "element", "bounds", "bias", "derivative", "walk", "runs" of one call, or "function".
-        text: what runs where, and what is claimed.
-        outcome: "proved"; "wrong", with numbers at which it is; "not proved"; or "not made", where
-            there is no such text or table, so nothing of it runs.
-        by: by what means; why not; or why there is none.
-        seconds: that this took.
-        model: numbers and entries at which a wrong claim is wrong.
+        text: the hook or table, and where it runs.
+        outcome: "proved"; "wrong", with numbers that refute it; "not proved"; or "not made": there
+            is no such text or table.
+        by: how it was proved, why it was not, or why there is no text.
+        seconds: the time this took.
+        model: numbers and entries that refute a wrong claim.
         moving: the index that the loop of the hook runs over.
     """
 
@@ -111,22 +111,23 @@ class Claim:
 
     @property
     def holds(self) -> bool:
-        """Whether it is proved, or there is nothing that could be wrong."""
+        """Whether it is proved, or there is no text that could be wrong."""
         return self.outcome in ("proved", "not made")
 
 
 @dataclass(frozen=True)
 class Subject:
-    """An expression's structure, and what of its values decides how kernels are written.
+    """An expression's structure, and the facts about its values that decide how kernels are
+    written.
 
     Attributes:
         structure: of the expression.
         dtypes: of its tables, by slot.
         limbs: of `Style`, by the bits of indices; calls that need other bits are refused.
-        library: other texts of files of the kernels, by name, for tests of the verifier.
+        library: texts in place of files of the kernels, by name, for tests of the verifier.
         rendered: changes the text of hooks before it is read, for tests of the verifier.
-        passed: changes what hooks are passed, likewise.
-        variant: the only way of writing hooks that is asked about, likewise; None for all.
+        passed: changes the arguments of hooks, likewise.
+        variant: check this way of writing hooks alone, likewise; None for all.
     """
 
     structure: Structure
@@ -142,7 +143,7 @@ class Subject:
         return torch.int64 in self.dtypes.values()
 
     def style(self, bits: int, *, ptx: bool) -> Style:
-        """The style of kernels whose indices have so many bits."""
+        """The style of kernels with indices of `bits` bits."""
         limbs = self.limbs[bits]
         return Style(wide=bits == 64, limbs=limbs, ptx=ptx, long=self.long, far=True)
 
@@ -155,7 +156,7 @@ class Subject:
         return native.hooks_of(self.structure, dtypes)
 
     def kernel(self, bits: int) -> Kernel | None:
-        """The kernels whose indices have so many bits, if any call has one."""
+        """The kernels with indices of `bits` bits; None if no call runs them."""
         if bits not in self.limbs:
             return None
         kernel = Kernel(bits=bits, short=self.limbs[bits] == 1)
@@ -170,7 +171,7 @@ def subject_of(form: Bound) -> Subject:
         if isinstance(value, torch.Tensor)
     }
     limbs = {32: sizes_of(form).limbs}
-    with suppress(MaskValueError):  # integers of 64 bits and more may grow past those of kernels
+    with suppress(MaskValueError):  # integers may be too large for kernels of 64 bits
         limbs[64] = sizes_of(form, wide=True).limbs
     return Subject(form.structure, dtypes, limbs)
 
@@ -181,8 +182,8 @@ def claims(
     milliseconds: int = 10_000,
     widths: tuple[int, ...] = (32, 64),
 ) -> Iterator[Claim]:
-    """Every claim of the kernels for these targets, proved or not; of GPUs, of those whose indices
-    have one of these widths, in bits."""
+    """Every claim about the kernels for these targets, proved or not; `widths` are bits of the
+    indices of GPU kernels."""
     for target in targets:
         if target == "cpu":
             yield from _of_cpu(subject, milliseconds)
@@ -228,14 +229,14 @@ _Proved = dict[tuple[str, str, Term], list["_Variant"]]
 
 @dataclass(frozen=True)
 class _Before:
-    """Terms already proved of a loop, and the calls of a variant that they were proved for."""
+    """Terms of a loop already proved equal to the formula, and the variants in whose calls."""
 
     proved: _Proved = field(default_factory=dict)
     variant: _Variant | None = None
     moving: str = ""
 
     def has(self, kind: str, found: Term) -> bool:
-        """Whether that term was proved in all calls of the variant."""
+        """Whether `found` was proved in all calls of the variant."""
         of = self.proved.get((kind, self.moving, found), [])
         return self.variant is not None and any(one.holds_for(self.variant) for one in of)
 
@@ -249,13 +250,13 @@ _AS_ABOVE: Final = Verdict("proved", "the same computation as above", 0.0)
 
 @dataclass(frozen=True)
 class _Variant:
-    """A way in which the hooks of a kernel are written, and the calls that have such ones.
+    """One way to write the hooks of a kernel, and the calls that use it.
 
     Attributes:
-        name: in claims; "" of the plainest.
-        style: how they are written.
-        kernel: in whose calls they run.
-        grain: of keys and of the rows of tables read key by key, which are multiples of it.
+        name: in claims; "" for the plainest way.
+        style: how the hooks are written.
+        kernel: the kernel that calls them.
+        grain: the number of keys, and rows of tables read key by key, are multiples of it.
     """
 
     name: str
@@ -264,12 +265,12 @@ class _Variant:
     grain: int = 1
 
     def holds_for(self, other: _Variant) -> bool:
-        """Whether all calls that have the other variant's hooks may have these."""
+        """Whether these hooks are right in all calls that use the other variant's."""
         near = other.kernel.near or not self.kernel.near
         return near and self.grain in (1, other.grain)
 
     def of_whole_rows(self, structure: Structure, meaning: Meaning) -> Callable[[Term], Term]:
-        """Puts n in place of n // grain * grain, for sizes n that are multiples."""
+        """Replaces n // grain * grain by n, for sizes n that are multiples of the grain."""
         by = terms.number(self.grain)
         rows = [slot for slot in structure.tables if slot.index in structure.rows_of_keys]
         sizes = [*[meaning.size(slot, slot.ndim - 1) for slot in rows], *[KV_LEN] * bool(rows)]
@@ -296,7 +297,7 @@ class _Variant:
 
 
 def _variants(subject: Subject, target: Target, kernel: Kernel) -> Iterator[_Variant]:
-    """Every way that calls choose to write the hooks of a kernel (`Style`)."""
+    """Every way to write the hooks of a kernel that some call chooses (`Style`)."""
     plain = subject.style(kernel.bits, ptx=target == "ptx")
     tabled: tuple[Tabled, ...] = ("nothing", "reads", "costly")
     may_look_up = kernel.bits == 32 and kernel.short and may_cost(subject.structure)
@@ -320,8 +321,8 @@ def _of_hooks(
     bounds: list[Any] | None,
     milliseconds: int,
 ) -> Iterator[Claim]:
-    """Claims about hooks of a variant; `proved` and `bounds` are of those before it, None for no
-    claim about bounds."""
+    """Claims about the hooks of a variant; `proved` and `bounds` hold those of earlier variants
+    (None: make no claim about bounds)."""
     structure, (where, target), kernel = subject.structure, names, variant.kernel
     meaning = Meaning(subject.dtypes)
     try:
@@ -388,7 +389,7 @@ def _of_hooks(
 
 @dataclass(frozen=True)
 class _Small:
-    """Small calls of a kernel, in which hooks that are not proved are run."""
+    """Small calls of a kernel, in which unproved hooks are run."""
 
     subject: Subject
     hooks: Hooks
@@ -404,7 +405,7 @@ class _Small:
         return _read(self.subject, self.hooks, Meaning(self.subject.dtypes), self.kernel, run=True)
 
     def pair(self, moving: str) -> Model | None:
-        """A pair for which the hook of an element answers otherwise than the formula."""
+        """A pair for which the element's hook and the formula differ."""
         read = self._read()
         known, calls = self._calls(self.subject.structure, read)
         result = read.element("masked", moving).term
@@ -412,20 +413,20 @@ class _Small:
         return wrong_pair(calls, read.passed, found, known, 2 if moving == "kv_idx" else 0)
 
     def row(self, of: Structure, name: str, rows: Of) -> Model | None:
-        """A tile for which a hook of runs asks for those of another row."""
+        """A tile for which a hook asks for the runs of another row."""
         read = self._read()
         asked = read.asked_for(read.bounds(name), rows)
         return wrong_bound(self._calls(of, read)[1], read.passed, (), (), asked)
 
     def bound(self, of: Structure, name: str) -> Model | None:
-        """A tile and a key that the intervals of a hook of runs leave out."""
+        """A tile, and a key that the intervals of the hook's runs leave out."""
         read = self._read()
         found = read.bounds(name)
         return wrong_bound(self._calls(of, read)[1], read.passed, found.touched, found.unfull, ())
 
 
 def _run(claim: Claim, find: Callable[[], Model | None]) -> Claim:
-    """The claim; if it is not proved, wrong where a small call answers otherwise."""
+    """The claim, made wrong if it was not proved and a small call refutes it."""
     if claim.outcome != "not proved":
         return claim
     started = time.perf_counter()
@@ -464,7 +465,7 @@ def _element(
     milliseconds: int,
     before: _Before,
 ) -> Claim:
-    """The claim that a hook keeps what the mask keeps, and nothing past the last key of a loop."""
+    """The claim that a hook keeps the same pairs as the mask, and none past a loop's last key."""
     text, moving = names
 
     def judge() -> Verdict:
@@ -540,7 +541,7 @@ def _bounds(
         told = [_told(known, interval, milliseconds) for interval in intervals]
         of_widths = by_whom(before_it)
         if len(told) == 1:
-            # Of too many intervals a kernel is given one that holds all.
+            # A kernel gets one interval around all if there are too many.
             told *= len(spans)
         of = structure.mask if side == "touched" else nodes.negation(structure.mask)
         together = cache(partial(_together, of, meaning, known, told, milliseconds))
@@ -571,9 +572,9 @@ def _told(known: list[Term], interval: Interval, milliseconds: int) -> Term:
 def _together(
     mask: Node, meaning: Meaning, known: list[Term], told: list[Term], milliseconds: int
 ) -> Verdict:
-    """The verdict on keys that a query of the tile keeps: each lies in one of the intervals.
+    """Whether each key that a query of the tile keeps lies in one of the intervals.
 
-    No more is needed of the intervals, whatever those of the closed form are.
+    That is enough for a kernel, even if its intervals differ from the closed form's.
     """
     try:
         kept = meaning(mask)
@@ -586,7 +587,7 @@ def _together(
 def _interval(
     span: Span, told: Term, meaning: Meaning, known: list[Term], milliseconds: int
 ) -> tuple[Verdict, str]:
-    """The verdict that the text's interval holds all keys of the closed form, and a note."""
+    """Whether the text's interval holds all keys of the closed form's, and a note."""
     conditions: list[Term] = []
     whole = True
     for bounds, compare in (
@@ -598,7 +599,7 @@ def _interval(
             try:
                 conditions.append(compare(meaning(bound)))
             except NotDefined:
-                whole = False  # a bound by a table that kernels are not given
+                whole = False  # a bound that reads a table kernels do not get
     inside = aligned(terms.both(*conditions), told)
     verdict = prove(known, terms.either(terms.no(inside), told), milliseconds)
     if verdict.outcome != "proved":
@@ -676,7 +677,7 @@ def _of_cpu(subject: Subject, milliseconds: int) -> Iterator[Claim]:
 
 
 def _pair_of_cpp(subject: Subject, known: list[Term], element: Callable[[], Term]) -> Model | None:
-    """A pair for which the hook of an element answers otherwise than the formula."""
+    """A pair for which the element's hook and the formula differ."""
     calls = small_calls(subject.structure, subject.dtypes, known)
     return wrong_pair(calls, lambda _: {}, [element()], known, 0)
 
@@ -719,7 +720,7 @@ def _entry_types(subject: Subject) -> dict[str, str]:
 
 
 def judged(kind: str, text: str, judge: Callable[[], Verdict], moving: str = "kv_idx") -> Claim:
-    """The claim, as a verdict is found on it; not proved where a text is not read."""
+    """The claim with the verdict of `judge`; not proved if a text cannot be read."""
     started = time.perf_counter()
     try:
         verdict = judge()
@@ -730,10 +731,10 @@ def judged(kind: str, text: str, judge: Callable[[], Verdict], moving: str = "kv
 
 
 def not_made(kind: str, text: str, why: object) -> Claim:
-    """The claim about a text or a table that there is none of."""
+    """A claim about a text or table that does not exist."""
     return Claim(kind, text, "not made", str(why).rstrip("."), 0.0)
 
 
 def unread(kind: str, text: str, problem: Exception, moving: str = "kv_idx") -> Claim:
-    """The claim about a text that terms have no words for."""
+    """A claim about a text that cannot be written as terms."""
     return Claim(kind, text, "not proved", f"not read: {problem}", 0.0, None, moving)

@@ -55,8 +55,7 @@ class Bounds:
     Attributes:
         function: of the kernels, which finds the next run.
         touched, unfull: intervals of keys; none where the function reads labels of tiles alone.
-        place: besides these and tiles: the row that is asked for, its labels where they are read,
-            and its length.
+        place: the other arguments: the row, its labels if the function reads them, and its length.
     """
 
     function: str
@@ -66,7 +65,7 @@ class Bounds:
 
     @property
     def looked_up(self) -> bool:
-        """Whether labels of tiles are read, that the host makes."""
+        """Whether the function reads labels of tiles, which the host makes."""
         return "marks" in self.function
 
 
@@ -118,7 +117,7 @@ class TritonHooks:
         return plain | {"bits_of": _any_bit}
 
     def passed(self, call: Call) -> dict[str, int]:
-        """Values that the host passes in a call besides its numbers, by the names of variables."""
+        """Values that the host passes besides the call's numbers, by the names of variables."""
         found = {"j": 5, "from_last": 3}
         for place, pointer in enumerate(self._tables):
             found[address_of(pointer.table)] = (1 << 46) + (place << 24)
@@ -134,7 +133,7 @@ class TritonHooks:
         return found
 
     def tables_made(self) -> dict[str, Made]:
-        """The tables that the host makes: of bits, and labels, which count as 0."""
+        """The tables that the host makes: bits of pairs, and labels, which count as 0."""
         labels: dict[str, Made] = {name: lambda call, at: 0 for name in self._marks}
         return labels | {
             name: partial(word_of_bits, rows=table.rows)
@@ -167,7 +166,7 @@ class TritonHooks:
         return Number(self.resolved(found.term), found.type)
 
     def bounds(self, name: str) -> Bounds:
-        """The intervals that a hook of runs computes, and what it does with them."""
+        """The intervals that a hook of runs computes, and the function that it passes them to."""
         found: list[Bounds] = []
 
         def tiles(low: Any, high: Any, some: Any, kv_len: Any, block: Any) -> Interval:
@@ -201,10 +200,10 @@ class TritonHooks:
         return found[0]
 
     def asked_for(self, bounds: Bounds, of: Of) -> list[tuple[Term, Term]]:
-        """Arguments that a hook of runs passes, each beside the one it should pass.
+        """The arguments that a hook of runs passes, each beside the right one.
 
-        It should ask for runs of its own row, from the tile it is given on. Where it reads labels,
-        they are those of this side, at the row of its batch entry and its head.
+        It should ask for runs of its own row, from tile j on. If it reads labels, they should be
+        those of this side (queries or keys), in the row of its batch entry and head.
         """
         step = [self._layout(name, of) for name in ("of_batch", "of_head", "grain_bits")]
         row = terms.add(terms.multiply(BATCH, step[0]), terms.multiply(HEAD, step[1]))
@@ -227,8 +226,8 @@ class TritonHooks:
         return found
 
     def resolved(self, term: Term) -> Term:
-        """The term with numbers in place of the bits, and the table, that they are passed as; with
-        formulas in place of tables of distances and bits of pairs, which are made of them."""
+        """The term with the formula's numbers in place of the bits and the table that pass them,
+        and formulas in place of entries of tables of distances and bits of pairs."""
 
         def replace(part: Term) -> Term | None:
             if part.op == "zero" and part.args[0] in self._looked_up:
@@ -268,7 +267,7 @@ class TritonHooks:
         return Number(terms.variable(f"distance {argument.number}"), INT32)
 
     def _layout(self, number: str, of: str) -> Term:
-        """A number of the layout of a table that the host makes of the mask."""
+        """A number of the layout of a table that the host makes, such as the step between heads."""
         index = number.removeprefix("of_")
         if index != number and not tells_apart(self.structure, index):
             return terms.number(0)
@@ -302,7 +301,8 @@ class TritonHooks:
         return Pointer(Table(repr(table), "int"), INT32, none)
 
     def _at_distance(self, table: DistanceTable, at: Term) -> Term:
-        """The formula of a table of distances, read at the head and the distance of the pair."""
+        """The formula behind a table of distances, whose entry must be that of the pair's head and
+        distance."""
         row, zero = (terms.variable(f"distance {name}") for name in ("row", "zero"))
         own = terms.add(zero, terms.subtract(K, Q))
         if "head" in table.formula.indices():
@@ -312,8 +312,8 @@ class TritonHooks:
         return self.meaning(table.formula)
 
     def _bits_of(self, table: Pointer, row: Number, index: Number) -> tuple[Number, Number]:
-        """The bit of a pair: `bits_of` of the kernels finds that at `index` of the words from `row`
-        on, and its maker put it there (`walk/bits.py`)."""
+        """The bit of a pair: the kernels' `bits_of` reads it at `index` of the words from `row` on,
+        where its maker put it (`walk/bits.py`)."""
         made = self._bits_of_pairs.get(table.table.name)
         if made is None:
             raise NotDefined(f"bits in the table {table.table.name[:40]}")
@@ -344,7 +344,7 @@ class TritonHooks:
 
 
 def _any_bit(table: Pointer, row: Number, index: Number) -> tuple[Number, Number]:
-    """A bit of a table: its word, and what of it is the bit."""
+    """A bit of a table: its word, and the word with that bit alone."""
     place, word = (terms.remainder, terms.quotient)
     at = terms.add(table.at, row.term, word(index.term, terms.number(32)))
     bit = power_of_two(place(index.term, terms.number(32)))
@@ -352,7 +352,8 @@ def _any_bit(table: Pointer, row: Number, index: Number) -> tuple[Number, Number
 
 
 def kept(result: Term, score: Term = SCORE, other: Term | None = None) -> Term:
-    """The condition that a result is the score and not -inf; `other` where it is neither."""
+    """The condition that a result is the score; false for -inf, and `other` for any other
+    result."""
     if result is score:
         return terms.TRUE
     if result.op == "real" and result.data == -float("inf"):

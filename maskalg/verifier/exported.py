@@ -1,7 +1,7 @@
-"""Claims about functions that other libraries are given: what they compute is the formula.
+"""Claims that functions written for other libraries compute the formula.
 
-A function is one of an expression with its numbers and the shapes of its tensors, so these are
-known here; indices, and the entries of tensors, are not.
+Such a function has the expression's numbers and shapes of tensors written into it, so these are
+known here. Indices and entries of tensors are unknown.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _KERNELS: Final = {
 def claims_of_export(
     expression: Expression, length: int | None, milliseconds: int
 ) -> Iterator[Claim]:
-    """Every claim about what other libraries are given of an expression."""
+    """Every claim about the functions and tables that other libraries get of an expression."""
     yield from claims_of_function(expression, milliseconds)
     if isinstance(expression, Score):
         yield from claims_of_function(expression.mask, milliseconds)
@@ -68,7 +68,7 @@ def claims_of_function(
 
     Args:
         expression: a mask, a bias or a score, with its numbers and tensors.
-        milliseconds: that a claim may take.
+        milliseconds: time limit of a claim.
         rendered: changes their source, for tests of the verifier.
     """
     form = bound(expression)
@@ -100,16 +100,16 @@ def claims_of_page(
     """Claims that the page of `explore` computes the formula for an element.
 
     Args:
-        form: an expression with its tensors. Its numbers may be any for which doubles hold all
-            integers; `explore` checks those that the page begins with.
-        milliseconds: that a claim may take.
+        form: an expression with its tensors. Its numbers are unknown; doubles must hold all
+            integers, which `explore` checks when it makes a page, and the page for new numbers.
+        milliseconds: time limit of a claim.
         rendered: changes the text of JavaScript, for tests of the verifier.
     """
     structure, values = form.structure, _Values(form)
     meaning, slots = values.meaning, {slot.index: slot for slot in structure.slots}
     known = [*given(structure, meaning, _KERNELS[INT64]), *pair()]
     for formula in (structure.mask, structure.bias):
-        # A page is refused where integers of its formulas may be larger (`payload.py`).
+        # `explore` refuses formulas whose integers may be larger (`payload.py`).
         for part in formula.walk():
             if part.kind == "int" and (part.args or part.op == "read"):
                 most = 2**31 - 1 if part.op in BITWISE else EXACT
@@ -135,11 +135,11 @@ def claims_of_page(
 
 
 def claims_of_intervals(mask: Mask, length: int | None, milliseconds: int) -> Iterator[Claim]:
-    """Claims that the intervals of keys made for FlexAttention and cuDNN are the mask.
+    """Claims that the intervals of keys written for FlexAttention and cuDNN are those of the mask.
 
-    FlexAttention's function keeps the keys in the intervals of their query, whatever these are.
-    Those of a call of so many queries and keys, or of as many as the tensors have, are compared
-    with every pair.
+    For any intervals, FlexAttention's function keeps the keys in the intervals of their query. The
+    intervals of one call, of `length` queries and keys or of as many as the tensors have, are
+    compared with every pair.
     """
     form = bound(mask)
     extents = extents_of(form, length)
@@ -174,7 +174,7 @@ def of_intervals(
     text: str,
     milliseconds: int,
 ) -> Claim:
-    """The claim that a function keeps the keys that lie in an interval of their query."""
+    """The claim that a function keeps exactly the keys in the intervals of their query."""
     _, batches, heads, count, queries = intervals.shape
     place = [BATCH if batches > 1 else _ZERO, HEAD if heads > 1 else _ZERO, Q]
     at = place_of(place, list(map(terms.number, (batches, heads, queries))))
@@ -205,7 +205,7 @@ def of_intervals(
 
 
 def _made(text: str, judge: Callable[[], Verdict]) -> Claim:
-    """The claim about a function that is made of some expressions only."""
+    """The claim about a function; "not made" if the writer refuses the expression."""
     try:
         return judged("function", text, judge)
     except MaskValueError as problem:
@@ -213,7 +213,7 @@ def _made(text: str, judge: Callable[[], Verdict]) -> Claim:
 
 
 def _compared(known: Sequence[Term], found: Term, wanted: Term, milliseconds: int) -> Verdict:
-    """Whether a result is a formula: of real numbers rounded alike, or as a function of them."""
+    """Whether a result equals the formula: rounded alike, or else as a function of real numbers."""
     (plain,) = settled(known, [found], milliseconds)
     verdict = prove(known, terms.same(plain, aligned(wanted, plain)), milliseconds)
     if wanted.sort == "real" and verdict.outcome != "proved":
@@ -222,7 +222,7 @@ def _compared(known: Sequence[Term], found: Term, wanted: Term, milliseconds: in
 
 
 class _Values:
-    """Values of an expression, as claims about its exported forms read them.
+    """The numbers, sizes and tables of an expression, as terms.
 
     Attributes:
         meaning: of its formulas.
@@ -251,11 +251,11 @@ class _Values:
                 )
 
     def __call__(self, term: Term) -> Term:
-        """A term with these numbers and sizes."""
+        """A term with these numbers and sizes put in."""
         return terms.replaced(term, self._known.get)
 
     def table(self, tensor: torch.Tensor) -> Table:
-        """The table that a captured tensor is."""
+        """The table of a captured tensor."""
         if id(tensor) not in self._tables:
             raise NotDefined("a captured tensor that is none of the expression's")
         return self._tables[id(tensor)]

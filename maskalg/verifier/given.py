@@ -1,9 +1,9 @@
-"""Conditions that every call has checked before a kernel runs: claims are proved under them.
+"""Conditions that every call checks before a kernel runs; claims are proved under them.
 
-Lengths, numbers and sizes of tables are unknown within the bounds that the package checks: those
-declared by a mask, those of 32 bits, and those that choose how the kernel is written
-(`codegen.style.Style`): a kernel of 32 bits runs where lengths, numbers and products add up to
-less than 2**31 (`engine.extents.fits_int32`), or 2**30 beside entries of tables.
+Lengths, numbers and sizes of tables are unknown within three kinds of bounds: those that a mask
+declares, those of 32 bits, and those that choose how the kernel is written
+(`codegen.style.Style`). For example, a kernel of 32 bits runs if lengths, numbers and products add
+up to less than 2**31 (`engine.extents.fits_int32`), or 2**30 beside entries of tables.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ class Kernel:
     Attributes:
         bits: of its indices, 32 or 64.
         near: sums of positions and numbers are below 2**22, which real numbers hold exactly.
-        short: what is multiplied has 64 bits (`Style.limbs` is 1).
+        short: products have at most 64 bits (`Style.limbs` is 1).
         every_integer: all integers of the formulas are below 2**62, as in the kernels of CPUs.
-        most: positions of a call, batch entries and heads.
-        checked: whether calls check that tables hold what is read at a computed index.
+        most: limit of positions, batch entries and heads of a call.
+        checked: whether calls check that computed indices lie inside their tables.
     """
 
     bits: int
@@ -53,7 +53,7 @@ class Kernel:
 
 
 def given(structure: Structure, meaning: Meaning, kernel: Kernel) -> list[Term]:
-    """Facts of the unknowns of a structure in the calls that have such a kernel."""
+    """Facts about the unknowns of a structure in the calls that run such a kernel."""
     found = [
         *between(1, Q_LEN, kernel.most),
         *between(1, KV_LEN, kernel.most),
@@ -90,7 +90,7 @@ def pair() -> list[Term]:
 
 
 def past_the_end() -> list[Term]:
-    """A query, and a place of a tile past the last key."""
+    """A query, and a key position of a tile past the last key."""
     past = terms.greater(terms.add(KV_LEN, terms.number(PADDING)), K)
     return [*_below(Q, Q_LEN), terms.greater_equal(K, KV_LEN), past]
 
@@ -124,8 +124,8 @@ def sizes_of_bounds(spans: tuple[Span, ...], meaning: Meaning, kernel: Kernel) -
 
 
 def is_reachable(structure: Structure, kernel: Kernel) -> bool:
-    """Whether any call has such a kernel: none of 32 bits where a table is a factor, or where the
-    integers of the formula are too large."""
+    """Whether any call runs such a kernel. None runs one of 32 bits if a table is a factor, or if
+    the integers of the formula are too large."""
     return kernel.bits == 64 or (
         structure.constants + PADDING < _most_of_32(structure)
         and not any(
@@ -135,11 +135,11 @@ def is_reachable(structure: Structure, kernel: Kernel) -> bool:
 
 
 def document_laws(node: Node, meaning: Meaning) -> list[Term]:
-    """Facts of the tables prepared of documents, for each comparison of ids in a formula.
+    """Facts about the tables prepared from document ids, for each comparison of ids in a formula.
 
-    Equal ids at query x and key y: first[x] <= y <= last[x]. Where ids are contiguous, which a
-    flag on the device or a declared order says, the bounds give equal ids as well. With one tensor
-    for both sides the tables serve both directions.
+    Equal ids at query x and key y: first[x] <= y <= last[x]. If ids are contiguous, which a flag on
+    the device or a declared order says, the converse holds too. With one tensor for both sides the
+    tables serve both directions.
     """
     laws: list[Term] = []
     for part in node.walk():
@@ -168,9 +168,9 @@ def document_laws(node: Node, meaning: Meaning) -> list[Term]:
 
 
 def _short_roots(structure: Structure, meaning: Meaning) -> list[Term]:
-    """Products, and the sums and comparisons they stand in, have 64 bits.
+    """The facts that products, and sums and comparisons with products, fit 64 bits.
 
-    `integer_sizes.sizes_of` finds it so, by the dtypes of tables and the sizes of numbers.
+    `integer_sizes.sizes_of` checks this, by the dtypes of tables and the sizes of numbers.
     """
     found: dict[Term, None] = {}
     for formula in (structure.mask, structure.bias):
@@ -222,7 +222,7 @@ def _indices(structure: Structure, meaning: Meaning, checked: bool) -> list[Term
 
 
 def _is_bounded(index: Node) -> bool:
-    """Whether a call bounds an index by its lengths and numbers."""
+    """Whether the lengths and numbers of a call bound an index."""
     known = all(part.op in ("index", "const", "scalar", "extent") or part.op in RULES
                 for part in index.walk())  # fmt: skip
     # Bounds of a bitwise operation may be unknown.
@@ -230,13 +230,13 @@ def _is_bounded(index: Node) -> bool:
 
 
 def _numbers(structure: Structure, meaning: Meaning) -> list[Term]:
-    """The sizes of the numbers that are bound."""
+    """The absolute values of the expression's integers."""
     numbers = [meaning.number(slot) for slot in structure.scalars if slot.kind == "int"]
     return list(map(size_of, numbers))
 
 
 def size_of(term: Term) -> Term:
-    """An integer without its sign."""
+    """The absolute value of an integer."""
     return terms.most(term, terms.negate(term))
 
 

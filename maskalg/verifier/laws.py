@@ -1,4 +1,4 @@
-"""What is known of terms that linear arithmetic has no words for: for our own prover and for z3."""
+"""Laws of terms that are not linear, such as products: for our own prover and for z3."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .terms import Term
 
 @lru_cache(maxsize=8192)
 def law_of(atom: Term) -> Term:
-    """What is known of an integer by what it is computed from, or by its width."""
+    """The law of an integer that follows from its operation and arguments, or from its width."""
     return _condition(_law(atom))
 
 

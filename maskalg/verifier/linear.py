@@ -1,12 +1,12 @@
-"""Claims that linear arithmetic settles, proved by the prover of certificates and without z3.
+"""Linear claims, proved by the prover of certificates and without z3.
 
-What is given and the contrary of the claim become one system of integer inequalities, which
+The assumptions and the negation of the claim become one system of integer inequalities, which
 `proof.check.refutation` shows to have no solution. Every contradiction is a sum of inequalities
-that says that a number is less than itself, and is added up once more. Smallest and largest
-numbers, choices and signs are taken apart into cases. A quotient by a constant is a new unknown f
-with c f <= x <= c f + c - 1, the remainder is x - c f, and a wrapped number is x + 2**bits t. All
-else, products among it, is an unknown of which a few laws are told (`laws.py`). Laws that are
-missing leave claims open, so that z3 is asked: they prove nothing that is false.
+that says that a number is less than itself, and is added up once more. Minima, maxima, choices
+and signs are split into cases. A quotient by a constant is a new unknown f
+with c f <= x <= c f + c - 1, the remainder is x - c f, and a wrapped number is x + 2**bits t. Any
+other operation, such as a product, is an unknown with the few laws of `laws.py`. A missing law
+leaves a claim open, and z3 is asked; it never proves a false one.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _MOST_CASES: Final = 500
 def is_refuted(
     given: Sequence[Term], denied: Sequence[Sequence[Term]], budget: Budget = QUICK
 ) -> bool:
-    """Whether none of these conjunctions holds for any integers where all that is given holds."""
+    """Whether each of these conjunctions contradicts the assumptions, for all integers."""
     reader = _Reader()
     try:
         known = [reader.condition(term) for term in given]
@@ -159,19 +159,19 @@ def _less_one(x: Term) -> Term:
 
 
 def _is_replaced(atom: Term) -> bool:
-    """Whether other terms are put in the place of an atom."""
+    """Whether an atom is replaced by other terms."""
     if atom.op == "remainder":
         return terms.is_number(atom.args[1]) and terms.value_of_number(atom.args[1]) >= 1
     return atom.op in ("least", "most", "choice", "sign", "wrapped")
 
 
 def _turns(atom: Term) -> Term:
-    """How many multiples of 2**bits are added to a wrapped number."""
+    """The unknown t of a wrapped number x + 2**bits t."""
     return terms.variable(f"turns {atom.serial}")
 
 
 def _linear(atom: Term) -> Term:
-    """A remainder by a constant or a wrapped number, without it."""
+    """A remainder by a constant as x - c f, or a wrapped number as x + 2**bits t."""
     if atom.op == "wrapped":
         return terms.add(
             atom.args[0], terms.multiply(terms.number(1 << atom.data[0]), _turns(atom))

@@ -28,7 +28,7 @@ _INDICES: Final = {
 
 
 class NotDefined(Exception):
-    """A formula, or a text, that terms have no words for; the message says which part."""
+    """A formula or text that cannot be written as terms; the message says which part."""
 
 
 class Meaning:
@@ -75,7 +75,7 @@ class Meaning:
 
 
 def inside(index: Term, size: Term) -> Term:
-    """An index moved into 0..size - 1."""
+    """An index clamped to 0..size - 1."""
     last = terms.subtract(size, terms.number(1))
     if index.op == "least" and last in index.args and terms.never_negative(index):
         return index
@@ -83,14 +83,15 @@ def inside(index: Term, size: Term) -> Term:
 
 
 def step_table(name: str, q_slot: Slot, kv_slot: Slot) -> Table:
-    """A monotone table of documents: positions, -1 or a length (`schedule/intervals/steps.py`)."""
+    """A monotone table of documents; entries are positions, -1 or a length
+    (`schedule/intervals/steps.py`)."""
     return Table(f"{name} of t{q_slot.index}, t{kv_slot.index}", "int", -1, 2**30)
 
 
 def step_sizes(q_slot: Slot, kv_slot: Slot, rank: int) -> list[Term]:
-    """The sizes of such a table: rows, where it has more than one, and positions.
+    """The sizes of such a table: rows, if it has more than one, and positions.
 
-    Positions are as many as queries have ids. A table without rows of its own is the other's row.
+    It has a position for each id of the queries, and the rows of the ids that have rows.
     """
     sizes = [terms.variable(f"size{q_slot.index}_{q_slot.ndim - 1}")]
     if rank == 2:
@@ -100,7 +101,7 @@ def step_sizes(q_slot: Slot, kv_slot: Slot, rank: int) -> list[Term]:
 
 
 def place(indices: Sequence[Term], sizes: Sequence[Term]) -> Term:
-    """The place of an entry among those of its table, row after row."""
+    """The offset of an entry in its table, row after row."""
     at = terms.number(0)
     for index, size in zip(indices, sizes, strict=True):
         at = terms.add(terms.multiply(at, size), inside(index, size))
@@ -137,7 +138,7 @@ def _nearest(integer: int) -> torch.Tensor:
 
 
 def rounded(value: float) -> float:
-    """A number of Python as float32."""
+    """A Python float rounded to float32."""
     return float(torch.tensor(as_float32(float(value)), dtype=torch.float32))
 
 

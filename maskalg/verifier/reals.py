@@ -1,9 +1,9 @@
 """Biases as formulas of real numbers: the text's against the mask's, and derivatives by SymPy.
 
-Kernels compute a bias in another order than its formula, which rounds differently. So what is
-proved of it is that both are one function of real numbers, and that the text of its slope is the
-derivative of the formula as SymPy has it. Integers within them (indices of tables, distances) are
-compared by z3 as in masks. Choices are taken apart: in each case both must be equal.
+Kernels compute a bias in another order than its formula, which rounds differently. So two things
+are proved: text and formula are the same function of real numbers, and the text of the slope is the
+derivative of the formula, as SymPy computes it. Integers in them (indices of tables, distances) are
+compared as in masks. Choices are split into cases: in each, both must be equal.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ def prove_real(
     """Whether a text computes a formula of the score, or (`slope`) its derivative.
 
     Args:
-        given: what holds of the integers.
+        given: assumptions about the integers.
         text: a term of the score, or of a product q . k where there is a scale.
         formula: of the score.
         scale: the factor from products to scores, and whether the text's value is in units of it.
-        slope: whether the text is of the derivative.
-        milliseconds: that a claim about integers may take.
+        slope: whether the text computes the derivative.
+        milliseconds: time limit of a claim about integers.
     """
     import sympy
 
@@ -85,7 +85,7 @@ def _of_steps(function: Any, *by: Any) -> Any:
 
 
 def _decided(given: Sequence[Term], text: Term, milliseconds: int) -> Term:
-    """The term without choices whose conditions always hold, or never."""
+    """The term without choices whose condition always holds, or never does."""
 
     def replace(part: Term) -> Term | None:
         if part.op != "choice" or not _of_integers(part.args[0]):
@@ -100,7 +100,7 @@ def _decided(given: Sequence[Term], text: Term, milliseconds: int) -> Term:
 
 
 def _with_leaves_of(given: Sequence[Term], text: Term, formula: Term, milliseconds: int) -> Term:
-    """The text with entries and conditions of the formula in the place of equal ones."""
+    """The text, with the formula's entries and conditions in place of its own equal ones."""
     wanted = [part for part in formula.walk() if part.op == "entry"]
     chosen = [part.args[0] for part in formula.walk() if part.op == "choice"]
     integers = [part.args[0] for part in formula.walk() if part.op == "real_of"]
@@ -255,7 +255,7 @@ class _Reals:
 
 
 def _integer(term: Term) -> Term | None:
-    """The integer that a real number is, if it is seen to be one."""
+    """The integer equal to a real number, if its form shows one."""
     if term.op == "real_of":
         return term.args[0]
     if term.op == "real" and term.data == int(term.data if abs(term.data) < 2**24 else 0):

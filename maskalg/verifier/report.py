@@ -1,4 +1,4 @@
-"""`verify()`: what is claimed of the kernels of an expression, and what of it is proved."""
+"""`verify()`: every claim about the kernels of an expression, and which are proved."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Verification:
     Attributes:
         expression: the mask or score, as text.
         claims: each claim, with its outcome, how it was proved, and the seconds it took.
-        trusted: assumptions of all of them.
+        trusted: assumptions of all claims.
     """
 
     expression: str
@@ -80,7 +80,7 @@ class Verification:
 
     @property
     def wrong(self) -> tuple[Claim, ...]:
-        """The claims that numbers refute: the kernel computes another mask there."""
+        """The claims that numbers refute: at these, the kernel computes another mask."""
         return tuple([claim for claim in self.claims if claim.outcome == "wrong"])
 
     def __str__(self) -> str:
@@ -112,20 +112,20 @@ def verify(
 
     The text that would run is read back and compared with the formula, for all positions below the
     length, all numbers in their declared ranges and all entries of a table's dtype. Runs of tiles
-    that the host looks up in its tables are compared for one call. What is linear is proved
-    without z3; for the rest write `pip install "maskalg[verify]"`, or it is "not proved".
+    that the host looks up in its tables are compared for one call. Linear claims are proved without
+    z3. Other claims need it, and are "not proved" without: `pip install "maskalg[verify]"`.
 
     Args:
         expression: a mask, or a mask with biases.
         targets: "ptx" for NVIDIA, "triton" for other GPUs, "cpu" for C++, "torch" for the functions
             and tables that other libraries are given, "page" for the JavaScript of `explore`.
-        length: queries and keys of a call with the numbers and tensors of the expression. All runs
-            of its tiles are compared with each pair; if None, only runs that are looked up, for as
-            many positions as the tensors have.
-        seconds: time limit of a claim; beyond, it is "not proved".
+        length: queries and keys of a call with the numbers and tensors of the expression. All its
+            runs of tiles are compared with each pair. If None, only runs that the host looks up
+            are compared, in a call of as many positions as the tensors have.
+        seconds: time limit of a claim, after which it is "not proved".
 
     Returns:
-        A `Verification`; print it. Of what is not proved it says why.
+        A `Verification`. Print it: it says why a claim is not proved.
 
     Examples:
         >>> verify(causal & sliding(256)).whole

@@ -1,8 +1,8 @@
-"""Small calls in which a text that is not proved answers otherwise than the formula.
+"""Small calls that refute an unproved text.
 
-What the readers read of a text is computed at numbers: PTX instruction by instruction, functions of
-the kernels from their source. So is the formula. What the host passes beside numbers and tables
-(factors of divisors, bits of pairs and their layout) is made for the call.
+Text and formula are computed at numbers and compared: PTX instruction by instruction, functions of
+the kernels from their source. The host's other arguments (factors of divisors, bits of pairs and
+their layout) are made for the call.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .solve import ANYTHING, Model
 from .terms import Term
 
 SECONDS: Final = 1.5
-"""The time that a claim is searched for."""
+"""Time limit of the search for a claim."""
 
 _CALLS: Final = 12
 _MOST_WORDS: Final = 1 << 16
@@ -33,12 +33,12 @@ Made = Callable[["Call", int], int]
 
 
 class Outside(Exception):
-    """An entry that is read outside of a table of the host's, where anything may stand."""
+    """A read outside of a table of the host's, where any entry may stand."""
 
 
 @dataclass(frozen=True)
 class Interval:
-    """The keys low..high that a kernel's loop is told of, if `some`."""
+    """An interval of keys low..high of a kernel's loop; empty unless `some`."""
 
     low: Term
     high: Term
@@ -46,14 +46,14 @@ class Interval:
 
 
 class Call:
-    """A call: numbers and sizes by name, and entries by table and place; others are 0.
+    """A call: numbers and sizes by name, entries by table and place. Unlisted ones are 0.
 
     Args:
         structure: the formula.
         dtypes: of its tables, by slot.
-        values: of variables by their names.
+        values: of variables, by name.
         entries: of tables.
-        made: tables that the host makes of the formula, by name: the entry at a place.
+        made: functions that compute the entries of tables the host makes, by name.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Call:
         return self.entries.get((table.name, at), 0)
 
     def wanted(self, q: int, k: int) -> bool:
-        """Whether the mask keeps a pair, and there is such a key."""
+        """Whether the mask keeps a pair and key k exists."""
         pair = {"q_idx": q, "kv_idx": k}
         return k < self.values["kv_len"] and bool(
             self.value(self.meaning(self.structure.mask), pair)
@@ -108,8 +108,8 @@ class Call:
 
 
 def tells_apart(structure: Structure, index: str) -> bool:
-    """Whether a mask may differ from one batch entry, or head, to the next; else tables made of it
-    have one row for all (`schedule.rung.Layout`, `kept.BitsLayout`)."""
+    """Whether a mask depends on the batch entry (or head). If not, tables made of it have one row
+    for all (`schedule.rung.Layout`, `kept.BitsLayout`)."""
     return index in structure.mask.indices()
 
 
@@ -120,8 +120,8 @@ def _power_of_two(name: str, *args: Any) -> int:
 
 
 def layout_of_bits(call: Call, rows: str) -> dict[str, int]:
-    """The numbers of a table of bits, as the host passes them; besides, the length of its rows, the
-    heads that it tells apart, and the words of a head and of all."""
+    """The layout of a table of bits, as the host passes it. In addition: the length of its rows,
+    its number of heads, and the words of a head and of the table."""
     lengths = [call.values[name] for name in ("q_len", "kv_len")]
     along, across = lengths if rows == "queries" else lengths[::-1]
     words = -(-across // 256) * 8
@@ -130,7 +130,7 @@ def layout_of_bits(call: Call, rows: str) -> dict[str, int]:
         for index, count in (("batch", "batches"), ("head", "heads"))
     )
     member = along * words
-    if heads * batches * member > _MOST_WORDS:  # the row that is asked about stands for all
+    if heads * batches * member > _MOST_WORDS:  # one row stands for all
         heads, batches, words, member = 1, 1, 0, 0
     of = {"words": words, "of_head": member if heads > 1 else 0}
     of["of_batch"] = member * heads if batches > 1 else 0
@@ -143,7 +143,7 @@ def layout_of_bits(call: Call, rows: str) -> dict[str, int]:
 
 
 def word_of_bits(call: Call, at: int, rows: str) -> int:
-    """The word at a place of a table of bits, of 32 bits without a sign."""
+    """The unsigned 32-bit word at a place of a table of bits."""
     of = layout_of_bits(call, rows)
     if not 0 <= at < of["all"]:
         raise Outside
@@ -165,9 +165,9 @@ def small_calls(
     made: Mapping[str, Made] | None = None,
     grain: int = 1,
 ) -> Iterator[Call]:
-    """Calls of few positions, whose numbers and entries are small or at the ends of their range,
-    in which all that is known holds. If tables are read key by key, keys and their rows are a
-    multiple of `grain`."""
+    """Calls of few positions in which all of `known` holds, with numbers and entries that are small
+    or at the ends of their range. If tables are read key by key, keys and their rows are a multiple
+    of `grain`."""
     drawn, every = random.Random(seed), terms.both(*known)
     rows = structure.rows_of_keys
     for _ in range(20 * count):
@@ -203,7 +203,7 @@ def small_calls(
 
 
 def _up(number: int, grain: int) -> int:
-    """The least multiple of `grain` that is no smaller."""
+    """The number rounded up to a multiple of `grain`."""
     return -(-number // grain) * grain
 
 
@@ -214,16 +214,15 @@ def wrong_pair(
     known: Sequence[Term],
     past: int,
 ) -> Model | None:
-    """A call and a pair, up to `past` places behind the last key, that a hook keeps and the formula
-    drops, or the reverse, or for which it reads outside of a table; None where none was found in
-    time.
+    """A call and a pair on which hook and formula differ, or for which the hook reads outside of a
+    table; None if none is found in time.
 
     Args:
-        calls: to be tried.
-        host: other numbers that are passed.
-        found: whether the hook keeps the pair: all of these.
-        known: of pairs of the call.
-        past: as said.
+        calls: calls to try.
+        host: the host's other arguments of a call.
+        found: terms that must all say whether the hook keeps the pair.
+        known: conditions on pairs of the call.
+        past: try this many places past the last key, too.
     """
     ends = time.perf_counter() + SECONDS
     every = terms.both(*known)
@@ -254,15 +253,15 @@ def wrong_bound(
     unfull: Sequence[Interval],
     asked: Sequence[tuple[Term, Term]],
 ) -> Model | None:
-    """A call, a tile of queries q0..q1 and a key of it that intervals leave out; or that asks for
-    another row than its own.
+    """A call, and a tile of queries q0..q1 with a needed key outside of all intervals, or whose
+    hook asks for another row than its own.
 
     Args:
-        calls: to be tried.
-        host: other numbers that are passed.
-        touched: intervals of keys.
-        unfull: likewise, of keys that are masked.
-        asked: what is asked for, and what should be.
+        calls: calls to try.
+        host: the host's other arguments of a call.
+        touched: intervals of keys that some query keeps.
+        unfull: intervals of keys that some query drops.
+        asked: arguments of the hook's question, each beside the right one.
     """
     ends = time.perf_counter() + SECONDS
     for plain in calls:

@@ -1,10 +1,10 @@
-"""Claims about terms, decided by our own prover (`linear`) or else by z3, which also refutes them.
+"""Decides claims about terms: by our own prover (`linear`), or else by z3, which also refutes them.
 
 z3 is optional (`pip install "maskalg[verify]"`) and imported with the first claim that our own
-prover leaves open; without it such a claim stays open. In z3, products,
-quotients and remainders of unknowns are tried as unknown functions with the laws of division
-first, which proves most claims at once, then as themselves. Entries of tables are unknown
-functions of their place, within their dtype; operations on real numbers are unknown functions.
+prover leaves open; without it such a claim stays open. Products, quotients and remainders of
+unknowns are first given to z3 as unknown functions with the laws of division, which proves most
+claims at once, and then as themselves. Entries of tables are unknown functions of their place,
+within their dtype; operations on real numbers are unknown functions.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .laws import law_of
 from .terms import Table, Term
 
 ANYTHING: Final = "anything"
-"""The table of what functions give for arguments that they are not made for."""
+"""The table of results that functions give for arguments outside of their domain."""
 
 MILLISECONDS: Final = 10_000
 """The time limit of a claim, by default."""
@@ -41,7 +41,7 @@ Outcome = Literal["proved", "refuted", "open"]
 
 @dataclass(frozen=True)
 class Model:
-    """Numbers at which a claim is wrong: of variables by name, and of entries by table and place.
+    """Numbers that refute a claim: variables by name, entries by table and place.
 
     Entries that are not listed may be anything.
     """
@@ -52,7 +52,7 @@ class Model:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether a claim holds, by what means, in how many seconds; with a model where it does not."""
+    """Whether a claim holds, who decided it, and seconds; a model if it does not."""
 
     outcome: Outcome
     by: str
@@ -73,7 +73,7 @@ def solver() -> Any:
 
 
 def prove(given: Sequence[Term], claim: Term, milliseconds: int = MILLISECONDS) -> Verdict:
-    """Whether the claim holds wherever all that is given holds."""
+    """Whether the assumptions imply the claim."""
     started = time.perf_counter()
     if claim is terms.TRUE:
         return Verdict("proved", "equal as written", 0.0)
@@ -92,7 +92,7 @@ def prove(given: Sequence[Term], claim: Term, milliseconds: int = MILLISECONDS) 
 
 
 def by_whom(before: Counter[str]) -> str:
-    """What decided the questions since `DECIDED` was `before`, as text; nothing if none was."""
+    """Who decided the questions since `DECIDED` was `before`, as text; "" if there were none."""
     count = DECIDED - before
     if not count:
         return ""
@@ -100,7 +100,7 @@ def by_whom(before: Counter[str]) -> str:
 
 
 def _by_z3(given: Sequence[Term], claim: Term, milliseconds: int) -> _Answer:
-    """Whether a claim holds, by what means, and numbers at which it does not."""
+    """Whether a claim holds, who decided it, and numbers that refute it."""
     started = time.perf_counter()
     denied = terms.no(claim)
     nonlinear = any(part.op == "product" or _divides_by_unknown(part)
@@ -111,7 +111,7 @@ def _by_z3(given: Sequence[Term], claim: Term, milliseconds: int) -> _Answer:
     if _Query(False, milliseconds).ask([*given, denied]) == "unsat":
         return "proved", "z3, linear", None
     for part in claim.walk():
-        # Where a function is asked for what it is not made for, numbers are easier to find.
+        # Numbers are easier to find where a function is called outside of its domain.
         if part.op == "choice" and _is_anything(part.args[2]):
             there = terms.replaced(claim, {part: part.args[2]}.get)
             found = _answer([*given, terms.no(part.args[0])], there, _OF_A_PART)
@@ -129,10 +129,10 @@ def _by_z3(given: Sequence[Term], claim: Term, milliseconds: int) -> _Answer:
 
 
 def parts_of(claim: Term) -> list[tuple[list[Term], Term]]:
-    """Claims that are a claim together, each with what may be taken for granted.
+    """Claims that together make up the claim, each with the assumptions it may use.
 
-    Two conjunctions are the same if each has all conditions of the other. What both have is granted
-    with every other one.
+    Two conjunctions are the same if each implies every condition of the other. Conditions that
+    stand in both need no claim, so `(a & b) <-> (a & c)` gives "a, b imply c" and "a, c imply b".
     """
     if claim.op == "both":
         return [([], part) for part in claim.args]
@@ -148,7 +148,7 @@ def parts_of(claim: Term) -> list[tuple[list[Term], Term]]:
 
 
 def _answer(given: Sequence[Term], claim: Term, milliseconds: int) -> _Answer:
-    """Whether a claim holds, by what means, and numbers at which it does not."""
+    """Whether a claim holds, who decided it, and numbers that refute it."""
     query = _Query(True, milliseconds)
     answer = query.ask([*given, terms.no(claim)])
     if answer == "unsat":
@@ -163,7 +163,7 @@ def _answer(given: Sequence[Term], claim: Term, milliseconds: int) -> _Answer:
 
 
 def is_wrong_at(given: Sequence[Term], claim: Term, model: Model) -> bool:
-    """Whether all that is given holds at a model, and the claim does not, in exact arithmetic."""
+    """Whether a model satisfies all assumptions and not the claim, in exact arithmetic."""
 
     def entry(table: Table, at: int) -> terms.Value:
         return model.entries.get((table.name, at), False if table.kind == "bool" else table.low)
@@ -182,14 +182,14 @@ def is_wrong_at(given: Sequence[Term], claim: Term, model: Model) -> bool:
 
 
 class _OfReals(Exception):
-    """A claim about real numbers, of which a model says nothing."""
+    """A claim about real numbers, which a model does not decide."""
 
 
 def needed(given: Sequence[Term], claim: Term) -> list[Term]:
-    """Assumptions about the unknowns that a claim reads, and about those that these read."""
+    """Assumptions about the unknowns of a claim, and about the unknowns of these assumptions."""
 
     def unknowns(term: Term) -> frozenset[object]:
-        """Variables, the names of functions that are not of real numbers, and single entries."""
+        """The variables, single entries, and functions with integer or Boolean results, by name."""
         return frozenset(
             part.serial if part.op == "entry" else part.data for part in term.walk()
             if part.op == "variable" or (part.op == "apply" and part.sort != "real")
@@ -217,8 +217,8 @@ def _divides_by_unknown(term: Term) -> bool:
 
 @dataclass(frozen=True)
 class _Formula:
-    """A term as a formula of z3, the laws of its functions and tables by their numbers in z3, and
-    the terms within."""
+    """A term as a formula of z3; the laws of its functions and tables, by their ids in z3; and the
+    terms inside."""
 
     value: Any
     laws: dict[int, Any]
@@ -232,7 +232,7 @@ _FORMULAS: Final[dict[bool, WeakKeyDictionary[Term, _Formula]]] = {
 
 
 class _Query:
-    """Terms as formulas of z3; `exact` multiplies where else products are unknown functions."""
+    """Terms as formulas of z3. Products are exact if `exact`, else unknown functions."""
 
     def __init__(self, exact: bool, milliseconds: int) -> None:
         z3 = self._z3 = solver()
@@ -280,7 +280,7 @@ class _Query:
             self.of(inner)
 
     def _within(self, part: Term) -> Any:
-        """The formula of a term that another one's laws speak of."""
+        """The formula of a term that occurs in the laws of another term."""
         self._inner.append(part)
         return self.of(part)
 
@@ -332,14 +332,14 @@ class _Query:
         if op == "divides":
             c, x = term.args
             found = self._within(terms.remainder(x, c)) == 0
-            # What divides x divides -x, as which the other side may be written.
+            # c divides x if it divides -x; the other side may be written with -x.
             turned = self._function("remainder", [-args[1], args[0]], "int") == 0
             self._laws.append(z3.Implies(args[0] >= 1, found == turned))
             return found
         if op == "wrapped":
             bits, signed = term.data
             low, high = terms.ends_of_bits(bits, signed)
-            # The multiple of 2**bits that is added, which is mostly none.
+            # The multiple of 2**bits that is added, mostly 0.
             turns = z3.Int(f"turns {term.serial}")
             found = args[0] + turns * (1 << bits)
             self._laws += [low <= found, found <= high]
@@ -347,7 +347,7 @@ class _Query:
         if op == "apply":
             found = self._function(term.data, args, term.sort)
             if term.data in terms.COMMUTE:
-                # Arguments are sorted as they are written, and may be equal in another order.
+                # Arguments are sorted by their text, and may be equal in another order.
                 self._laws.append(found == self._function(term.data, args[::-1], term.sort))
             return found
         if op in ("whole", "real_of", "of_bits") or op.startswith("bit"):
@@ -355,7 +355,7 @@ class _Query:
         return self._plainly(op, args)
 
     def _is_computed(self, part: Term) -> bool:
-        """Whether z3 has the operation itself, so that it needs no laws."""
+        """Whether z3 has the operation, so that it needs no laws."""
         if part.op in ("quotient", "remainder"):
             return not _divides_by_unknown(part)
         return part.op == "product" and self._exact
@@ -399,11 +399,11 @@ class _Query:
 def settled(
     given: Sequence[Term], of: Sequence[Term], milliseconds: int = MILLISECONDS
 ) -> list[Term]:
-    """The terms without the wrapping that is proved to change nothing, and with the results that
-    functions are proved to be asked for.
+    """The terms simplified as far as that is proved: no wrapping of numbers that stay within their
+    width, and results of functions that are called within their domain.
 
-    By induction from the inside: where no number leaves its width if none within it does, none
-    does. What may leave it stays, and is taken as it is.
+    By induction from the inside: if no number leaves its width as long as the numbers inside it do
+    not, none does. Numbers that may leave their width keep their wrapping.
     """
     of = _with_divisors(given, of)
     known = dict.fromkeys(part for term in of for part in term.walk() if _claims(part) is not None)
@@ -430,7 +430,8 @@ def settled(
 
 
 def _with_divisors(given: Sequence[Term], of: Sequence[Term]) -> list[Term]:
-    """The terms with max(n, 1) as n, where that is known of a number n: divisors are written so."""
+    """The terms with n in place of max(n, 1), for numbers n that are known to be at least 1:
+    divisors are written this way."""
     one = terms.number(1)
     plain: dict[Term, Term] = {}
     for part in dict.fromkeys(part for term in of for part in term.walk()):
@@ -444,7 +445,8 @@ def _with_divisors(given: Sequence[Term], of: Sequence[Term]) -> list[Term]:
 
 
 def _claims(part: Term) -> Term | None:
-    """The condition under which a part is one of its arguments; None where none is tried."""
+    """The condition under which a part equals the argument that `_hoped` names; None if no
+    simplification is tried."""
     if part.op == "wrapped":
         return terms.stays(part.args[0], *part.data)
     if _is_distance(part):
@@ -458,7 +460,7 @@ def _claims(part: Term) -> Term | None:
 
 
 def _hoped(part: Term) -> Term:
-    """The argument that a part is, where its claim holds."""
+    """The simpler term that a part equals if its condition holds."""
     if _is_distance(part):
         # 1.5 * 2**23 + d has the bits 0x4B400000 + d, and all of these sums are exact.
         more = int(_BASE - part.args[1].data)
@@ -467,7 +469,7 @@ def _hoped(part: Term) -> Term:
 
 
 def _is_distance(part: Term) -> bool:
-    """Whether a part is an integer made a real number by its bits."""
+    """Whether a part is an integer converted to a real number by its bits."""
     if part.op != "apply" or part.data != "subtract" or part.args[0].op != "of_bits":
         return False
     base = part.args[1]
@@ -484,15 +486,15 @@ _FARTHEST: Final = 2**22
 
 
 def _is_anything(term: Term) -> bool:
-    """Whether a term follows from what functions give for arguments that they are not made for."""
+    """Whether a term depends on the result of a function outside of its domain."""
     return any(part.op == "entry" and part.data.name == ANYTHING for part in term.walk())
 
 
 def aligned(term: Term, other: Term) -> Term:
-    """The term with quotients taken apart as they are in the other one.
+    """The term with quotients split as they are in the other one.
 
-    Where the other one has the remainder of e by c, e is c floor(e / c) and that remainder, so
-    that floor((x - e) / c) is floor((x - remainder) / c) less floor(e / c).
+    If the other one has r = e mod c, then e = c floor(e / c) + r, so
+    floor((x - e) / c) = floor((x - r) / c) - floor(e / c).
     """
     parts = [part.args for part in other.walk() if part.op == "remainder"]
 

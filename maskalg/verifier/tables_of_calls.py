@@ -1,8 +1,8 @@
-"""Tables that other libraries are given of a mask for one call, read back pair by pair.
+"""Tables written for other libraries from a mask and one call, read back pair by pair.
 
-Lists of blocks, slices, ranges and bits are no formulas: a writer makes them for a call. The
-readers here, and those of the formats themselves (`to_dense`), share nothing with the writers, and
-count: a pair that two slices keep, or a block that is listed twice, would be computed twice.
+Lists of blocks, slices, ranges and bits are not formulas: a writer makes them for a call. The
+readers here, and those of the formats themselves (`to_dense`), share nothing with the writers. They
+count, because a pair of two slices, or a block that is listed twice, would be computed twice.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ Read = Callable[[], torch.Tensor]
 
 
 def tables_of_call(mask: Mask, call: Extents, kept: torch.Tensor) -> Iterator[tuple[str, Read]]:
-    """The tables of a call by their names, each with how often it has a pair computed and kept:
-    `[batch, heads, q_len, kv_len]`, or of size 1 where the mask is one for all.
+    """The tables of a call: the name of each, and how often it computes and keeps each pair,
+    `[batch, heads, q_len, kv_len]` (size 1 if the mask is the same for all).
 
     Raises:
-        MaskValueError: when one is read that does not hold such a mask.
+        MaskValueError: when a table is read whose format cannot hold the mask.
     """
     q_len, kv_len, batch, heads = call.q_len, call.kv_len, call.batch, call.heads
     every = Lengths(q_len, kv_len, batch, heads)
@@ -93,7 +93,8 @@ def tables_of_call(mask: Mask, call: Extents, kept: torch.Tensor) -> Iterator[tu
 
 
 def _by_lists(lists: Sequence[torch.Tensor | None], kept: torch.Tensor) -> torch.Tensor:
-    """Counts and columns of masked blocks, and of full ones, by rows of blocks."""
+    """How often lists of blocks compute and keep each pair: counts and columns of masked blocks,
+    then of full ones, for each row of blocks."""
     rows, columns = kept.shape[-2:]
     found = torch.zeros((), dtype=torch.int32)
     for place, holds in ((0, kept.int()), (2, torch.ones_like(kept, dtype=torch.int32))):
@@ -110,8 +111,9 @@ def _by_lists(lists: Sequence[torch.Tensor | None], kept: torch.Tensor) -> torch
 def _by_slices(
     queries: torch.Tensor, keys: torch.Tensor, kinds: torch.Tensor, lengths: tuple[int, int]
 ) -> torch.Tensor:
-    """Slices of kinds 0 to 3: all, up to the diagonal of the last corner, from that of the first
-    one on, and both."""
+    """How often slices compute and keep each pair. Kind 0 keeps all pairs, 1 those up to the
+    diagonal through the last corner, 2 those from the diagonal through the first corner on, 3 those
+    between both."""
     found = torch.zeros(1, 1, *lengths, dtype=torch.int32)
     rows = torch.cat([queries, keys, kinds[:, None]], dim=1).tolist()
     for q0, q1, k0, k1, kind in rows:
@@ -126,7 +128,7 @@ def _by_slices(
 
 
 def _by_ranges(ends: torch.Tensor, causal: bool, q_len: int) -> torch.Tensor:
-    """Keys that are hidden from ranges of queries, in FlashMask's four forms."""
+    """The kept pairs of ranges of hidden queries, in FlashMask's four forms."""
     q, k = torch.arange(q_len)[:, None], torch.arange(ends.shape[2])
     of = [part.unsqueeze(2) for part in ends.unbind(-1)]
     if len(of) == 1:

@@ -1,10 +1,10 @@
-"""Terms over mathematical integers: what a formula means, and what a text that runs computes.
+"""Terms over mathematical integers: the meaning of formulas and of the texts that run.
 
 A formula and the text rendered of it become terms of this one kind, by code that shares nothing
-else. Integers are those of mathematics; a machine's integer of so many bits is `wrapped(term,
+else. Integers are those of mathematics; a machine's integer of `bits` bits is `wrapped(term,
 bits)`, the number in its range that is equal modulo 2**bits. Real numbers are float32. An operation
-on them is only a name: equal operations on equal arguments in the same order are equal, and nothing
-else is known, so that a sum in another order is another number.
+on them is an unknown function: equal arguments in the same order give equal results, and a sum in
+another order is another number.
 
 Integers are kept as polynomials over *atoms* (variables, entries of tables, quotients, choices …),
 so `a + b` and `b + a` are one object. Equal terms are the same object: compare them with `is`.
@@ -55,8 +55,8 @@ class Term:
         return negate(self)
 
     def walk(self, known: Container[int] = ()) -> Iterator[Term]:
-        """All parts of the term, each once, arguments first; none of and within those that are
-        known by their serial numbers."""
+        """All parts of the term, each once, arguments first. Parts whose serial numbers are in
+        `known` are left out, and so are their arguments."""
         seen: set[int] = set()
         stack: list[tuple[Term, bool]] = [(self, False)]
         while stack:
@@ -73,8 +73,7 @@ class Term:
 class Table:
     """A tensor as kernels see it: entries one after the other.
 
-    `kind` is that of an entry, and `low` and `high` are the ends of its dtype where it is an
-    integer.
+    `kind` is the sort of an entry; `low` and `high` are the ends of its dtype if it is an integer.
     """
 
     name: str
@@ -187,7 +186,7 @@ def subtract(left: Term, right: Term) -> Term:
 
 
 def quotient(x: Term, c: Term) -> Term:
-    """floor(x / c) for c >= 1: of another c nothing is known."""
+    """floor(x / c) for c >= 1; unknown for any other c."""
     if is_number(c) and value_of_number(c) == 1:
         return x
     if is_number(x) and is_number(c) and value_of_number(c) >= 1:
@@ -217,13 +216,13 @@ def remainder(x: Term, c: Term) -> Term:
     if whole is not None:
         return remainder(rest, c)
     if _leads_negative(x):
-        # The remainder of -1 - x is what that of x lacks of c - 1.
+        # (-1 - x) mod c = c - 1 - x mod c
         return subtract(subtract(c, number(1)), remainder(subtract(number(-1), x), c))
     return _term("remainder", "int", (x, c))
 
 
 def _divided(x: Term, c: Term) -> tuple[Term | None, Term]:
-    """x as `whole * c + rest` with the multiples of c that stand in it; None where there are none.
+    """x as `whole * c + rest`; `whole` has the multiples of c among the terms of x, None for none.
 
     Coefficients are divided towards zero, so that x and -1 - x are written alike.
     """
@@ -233,7 +232,7 @@ def _divided(x: Term, c: Term) -> tuple[Term | None, Term]:
     ratios = {c: number(1), number(0): number(0)}
     for atoms, times in polynomial(x).items():
         if len(atoms) == 1 and atoms[0].op == "choice" and ratios.keys() >= {*atoms[0].args[1:]}:
-            # c where something holds, else nothing.
+            # c if a condition holds, else 0
             chosen, then, otherwise = atoms[0].args
             whole[choice(chosen, ratios[then], ratios[otherwise]),] = times
         elif by is not None and by >= 1:
@@ -270,7 +269,7 @@ def truncated_remainder(x: Term, c: Term) -> Term:
 
 
 NATURAL: Final = "natural"
-"""Marks the choice of a processor's division by the sign of what is divided."""
+"""Marks the choice in a processor's division, by the sign of the dividend."""
 
 
 def _natural(chosen: Term, then: Term, otherwise: Term) -> Term:
@@ -280,7 +279,7 @@ def _natural(chosen: Term, then: Term, otherwise: Term) -> Term:
 
 
 def never_negative(term: Term) -> bool:
-    """Whether an integer is seen to be at least 0 without knowing anything."""
+    """Whether the form of a term alone shows that it is at least 0."""
     if is_number(term):
         return value_of_number(term) >= 0
     if term.op == "choice":
@@ -318,10 +317,10 @@ def _extreme(op: Literal["least", "most"], terms: tuple[Term, ...]) -> Term:
 
 
 def bitwise(op: BitOperation, left: Term, right: Term) -> Term:
-    """An operation on the bits of two's complement, of which there are as many as it takes."""
+    """An operation on the bits of two's complement, with as many bits as the numbers need."""
     for x, y in ((left, right), (right, left)):
         if op == "bitxor" and _is_sign(x):
-            # x is -1 or 0: all bits are turned, or none.
+            # x is -1 or 0: all bits are flipped, or none.
             return choice(at_least(x), y, subtract(number(-1), y))
         if op == "bitxor" and x.op == "choice" and all(map(is_number, x.args[1:])):
             chosen, then, otherwise = x.args
@@ -343,26 +342,26 @@ def _is_sign(term: Term) -> bool:
 
 
 def sign_of(term: Term) -> Term:
-    """-1 of a negative number, else 0: its highest bit, shifted down."""
+    """-1 for a negative number, else 0: its highest bit, shifted down."""
     if is_number(term):
         return number(-1 if value_of_number(term) < 0 else 0)
     return _term("sign", "int", (term,))
 
 
 def ends_of_bits(bits: int, signed: bool) -> tuple[int, int]:
-    """The least and the largest integer of so many bits."""
+    """The smallest and the largest integer of `bits` bits."""
     low = -(1 << bits - 1) if signed else 0
     return low, low + (1 << bits) - 1
 
 
 def stays(term: Term, bits: int, signed: bool) -> Term:
-    """The condition that an integer has so many bits."""
+    """The condition that an integer fits `bits` bits."""
     low, high = ends_of_bits(bits, signed)
     return both(greater_equal(term, number(low)), greater_equal(number(high), term))
 
 
 def wrapped(term: Term, bits: int, signed: bool = True) -> Term:
-    """The integer of so many bits that equals the term modulo 2**bits."""
+    """The integer of `bits` bits that equals the term modulo 2**bits."""
     if is_number(term):
         low, _ = ends_of_bits(bits, signed)
         return number((value_of_number(term) - low) % (1 << bits) + low)
@@ -373,14 +372,14 @@ def wrapped(term: Term, bits: int, signed: bool = True) -> Term:
 
 
 def _holds(bits: int, signed: bool, inner_bits: int, inner_signed: bool) -> bool:
-    """Whether integers of the inner kind are all of the outer one."""
+    """Whether the outer type holds every integer of the inner one."""
     if signed == inner_signed:
         return inner_bits <= bits
     return signed and inner_bits < bits
 
 
 def _unwrapped(term: Term, bits: int) -> Term:
-    """A sum or a product with its parts not wrapped, which changes nothing modulo 2**bits."""
+    """A sum or product without the wrapping of its parts, equal modulo 2**bits."""
     if term.op == "wrapped" and term.data[0] >= bits:
         return term.args[0]
     if term.op not in ("sum", "product"):
@@ -393,7 +392,7 @@ def _unwrapped(term: Term, bits: int) -> Term:
 
 
 def unwrapped_ring(term: Term, bits: int) -> Term:
-    """A sum of products as it is modulo 2**bits, without wrapping at any step."""
+    """A sum of products without wrapping at any step, equal modulo 2**bits."""
     return _unwrapped(term, bits)
 
 
@@ -454,8 +453,8 @@ def greater(left: Term, right: Term) -> Term:
 
 
 def equal(left: Term, right: Term) -> Term:
-    """left == right, of two integers; that a remainder is 0 or equals one by the same divisor is
-    that the divisor divides."""
+    """left == right, of two integers. Equations such as x mod c = 0 and x mod c = y mod c become "c
+    divides"."""
     x = subtract(left, right)
     if is_number(x):
         return truth(value_of_number(x) == 0)
@@ -464,7 +463,7 @@ def equal(left: Term, right: Term) -> Term:
     rows = polynomial(x)
     remainders = [atoms[0] for atoms in rows if len(atoms) == 1 and atoms[0].op == "remainder"]
     if 1 <= len(remainders) <= 2:
-        # The remainder of -1 - y is what that of y lacks of c - 1.
+        # (-1 - y) mod c = c - 1 - y mod c
         c = remainders[0].args[1]
         lacking = subtract(add(*remainders), subtract(c, number(1)))
         if (x is lacking or x is negate(lacking)) and all(r.args[1] is c for r in remainders):
@@ -479,7 +478,7 @@ def equal(left: Term, right: Term) -> Term:
 
 
 def divides(c: Term, x: Term) -> Term:
-    """Whether x is a multiple of c >= 1; a remainder by c in it is what it is the remainder of."""
+    """Whether x is a multiple of c >= 1; y replaces y mod c in x."""
     x = add(*[
         multiply(number(times), *[
             atom.args[0] if atom.op == "remainder" and atom.args[1] is c else atom
@@ -572,7 +571,7 @@ def real(value: float) -> Term:
 
 
 def apply(name: str, *args: Term, sort: Sort = "real") -> Term:
-    """An operation on real numbers, rounded once; of an order nothing is known but its name."""
+    """An operation on real numbers, rounded once; an unknown function to the provers."""
     if name in ("minimum of numbers", "maximum of numbers") and all(map(_is_no_nan, args)):
         name = name.removesuffix(" of numbers")
     if name in COMMUTE:
@@ -581,7 +580,7 @@ def apply(name: str, *args: Term, sort: Sort = "real") -> Term:
 
 
 def _is_no_nan(term: Term) -> bool:
-    """Whether a real number is seen to be one: calls refuse a NaN among theirs."""
+    """Whether the form of a term shows that it is not NaN; calls refuse NaN as a number."""
     if term.op == "apply" and term.data in ("minimum", "maximum"):
         return all(map(_is_no_nan, term.args))
     if term.op == "real":

@@ -1,6 +1,6 @@
-"""The C++ hooks as terms: the part of the language that they are written in, read by itself.
+"""C++ hooks as terms: a reader for the part of the language that hooks use.
 
-A hook visits all pairs of a block in loops. What is read here is what it writes for one pair:
+A hook visits all pairs of a block in loops. The reader computes its result for one pair, from the
 lines before the loops, those for each lane, and those for each pair.
 """
 
@@ -67,8 +67,8 @@ class CppHooks:
 
     Args:
         source: the text.
-        passed: what each place of `S` holds.
-        entry_types: the type of the entries of each table, by name: an address says nothing of it.
+        passed: the number or table at each place of `S`.
+        entry_types: the type of the entries of each table, by name; addresses have no type.
     """
 
     def __init__(self, source: str, passed: dict[int, Passed], entry_types: dict[str, str]) -> None:
@@ -78,16 +78,16 @@ class CppHooks:
     def element(
         self, name: str, lane: str, pair: dict[str, Term], score: Term, before: Term | None = None
     ) -> Number:
-        """The result of the hook `name` for a pair; `lane` is the index that its lanes are of.
+        """The result of the hook `name` for a pair; its lanes run over the index `lane`.
 
-        `pair` has the terms of q_idx, kv_idx, batch and head. `before` is what stands in the
-        result's place: the score, if nothing is said.
+        `pair` has the terms of q_idx, kv_idx, batch and head. `before` is the number that the hook
+        overwrites, by default the score.
         """
         other = "kv_idx" if lane == "q_idx" else "q_idx"
         scope: dict[str, Any] = {
             "batch": Number(pair["batch"], INT64),
             "head": Number(pair["head"], INT64),
-            # The block starts at the pair: its lane and its place among the others are 0.
+            # The block starts at the pair, so both of its loop indices are 0.
             "lane0": Number(pair[lane], INT64),
             "other0": Number(pair[other], INT64),
             "lanes": Number(terms.number(16), INT64),
@@ -110,7 +110,7 @@ class CppHooks:
 
 
 def end_of_block(text: str, begin: int) -> int:
-    """The place behind the brace that closes the block whose text begins at a place."""
+    """The place after the brace that closes a block whose text begins at `begin`."""
     depth, end = 1, begin
     while depth:
         depth += {"{": 1, "}": -1}.get(text[end], 0)
@@ -128,7 +128,7 @@ def _functions(source: str) -> list[tuple[str, str]]:
 
 
 class _Statements:
-    """Statements in order; a loop is run for one turn."""
+    """Runs statements in order; a loop takes one turn."""
 
     def __init__(self, hooks: CppHooks, scope: dict[str, Any]) -> None:
         self._hooks, self._scope = hooks, scope
@@ -147,7 +147,7 @@ class _Statements:
             rest = rest.strip()
 
     def _loop(self, text: str) -> str:
-        """A loop `for (I name = 0; name < count; name++) { … }`, of which one turn is run."""
+        """Runs one turn of a loop `for (I name = 0; name < count; name++) { … }`."""
         head = re.match(r"for \(I (\w+) = 0; \1 < (lanes|others); \1\+\+\) \{", text)
         if head is None:
             raise NotDefined(f"the loop {text.splitlines()[0]!r}")
@@ -213,7 +213,7 @@ class _Statements:
 
 
 class Expressions(Generic[T]):
-    """Reads a text, token by token: expressions become what the methods below it make of them."""
+    """Parses expressions; subclasses say what a sum, a call or a comparison becomes."""
 
     def __init__(self, text: str) -> None:
         self._tokens: list[str] = []
@@ -226,7 +226,7 @@ class Expressions(Generic[T]):
             at = match.end()
 
     def whole(self) -> T:
-        """The expression that the text is."""
+        """The whole text as one expression."""
         found = self._value()
         if self._tokens:
             raise NotDefined(f"the text {' '.join(self._tokens)!r}")
@@ -421,7 +421,7 @@ class _Expression(Numbers):
         raise NotDefined(f"the function {name}")
 
 
-# Divisors count as 1 where they are less; of doubles, what is divided is below 2**52.
+# A divisor below 1 counts as 1; a dividend that is a double is below 2**52.
 _DIVISIONS: Final[dict[str, Callable[[Term, Term], Term]]] = {
     "quotient": terms.quotient, "remainder": terms.remainder,
     "quotient_of_short": lambda x, c: _of_short(terms.quotient(x, c), x),

@@ -1,10 +1,10 @@
-"""JavaScript expressions as terms: what the page of `explore` computes for an element.
+"""JavaScript expressions as terms: the page of `explore` computes an element by them.
 
-Numbers are doubles. Integers are exact up to 2**53, and of larger ones nothing is known. An
-operation on two float32 numbers that is rounded to float32 (`f`) at once is that of float32: a
-double has more than twice its bits. Bitwise operations cut their operands to 32 bits. What
-`floorDiv`, `floorMod`, `whole` and `read` of `views/explore/static` give is stated here, and tests
-run them.
+Numbers are doubles. Integers are exact up to 2**53; larger ones are unknown. An operation on two
+float32 numbers whose result is rounded to float32 (`f`) at once is the float32 operation: a double
+has more than twice its bits. Bitwise operations cut their operands to 32 bits. The results of
+`floorDiv`, `floorMod`, `whole` and `read` of `views/explore/static` are stated here, and tests run
+them.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def read_javascript(text: str, slots: dict[int, Slot], meaning: Meaning) -> Numb
     """The value of an expression for an element.
 
     Args:
-        text: of the numbers `S` and the tensors `T`, by slot, and of q, k, B and H.
-        slots: by their places.
+        text: the expression, of numbers `S` and tensors `T`, by slot, and of q, k, B and H.
+        slots: the slots, by place.
         meaning: of the formula.
     """
     text = text.replace("===", "==").replace("!==", "!=").replace("Math.", "")
@@ -146,7 +146,7 @@ class _Expression(Numbers):
 
 
 def _exact(term: Term) -> Number:
-    """An integer, if a double holds it."""
+    """An integer; unknown unless a double holds it exactly."""
     return Number(where_known(_held(term), term, term), INT64)
 
 
@@ -156,7 +156,7 @@ def _held(term: Term) -> list[Term]:
 
 
 def _rounded_next(name: str, left: Number, right: Number) -> Number:
-    """An operation on float32 numbers before it is rounded to one."""
+    """The result of an operation on float32 numbers, not yet rounded to float32."""
     if not left.type == right.type == FLOAT32:
         raise NotDefined(f"{name} of {left.type} and {right.type}")
     return Number(terms.apply(name, left.term, right.term), _DOUBLE)

@@ -1,8 +1,8 @@
-"""Results of the kernels' functions, in one term each.
+"""Results of the kernels' functions, one term each.
 
-A division by a number that is not known until a call takes instructions that no solver sees
-through. Their results are stated here; tests prove what is stated of the functions' own text
-(`tests/verifier/test_library.py`).
+Kernels divide by a number of the call with a multiplication and a shift, from which no solver
+recovers the quotient. So the results are stated here, and tests prove them from the functions' own
+text (`tests/verifier/test_library.py`).
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ class Long:
 
 
 class Library:
-    """The functions, where the factor and shift of each divisor are known by their names.
+    """The functions; divisors are found by the names of their factor and shift.
 
     Args:
-        divisors: for the variables of a factor and its shift, the divisor they stand for.
+        divisors: the divisor, by the variables of its factor and shift.
     """
 
     def __init__(self, divisors: Mapping[tuple[str, str], Term]) -> None:
@@ -60,7 +60,7 @@ class Library:
         shift: Any,
         any_sign: bool = True,
     ) -> Number:
-        """A quotient or remainder of 31 bits by the divisor of a factor and a shift."""
+        """A quotient or remainder of 31 bits by the divisor that has this factor and shift."""
         divisor = self._divisor(factor, shift)
         value = as_number(x)
         if value.type.kind != "int" or value.type.bits != 32:
@@ -86,18 +86,18 @@ class Library:
 
 
 def unwrapped(term: Term) -> Term | None:
-    """The term inside one that wraps, or None; for `terms.replaced`."""
+    """The term inside a wrapped one, else None; for `terms.replaced`."""
     return term.args[0] if term.op == "wrapped" else None
 
 
 def where_known(conditions: list[Term], found: Term, x: Term) -> Term:
-    """A result that is known where conditions hold, and elsewhere anything that `x` decides."""
+    """The result where all conditions hold, else an unknown function of x."""
     anything = Table(ANYTHING, found.sort, -(2**31), 2**31 - 1)
     return terms.choice(terms.both(*conditions), found, terms.entry(anything, x))
 
 
 def floored(operation: Callable[[Term, Term], Term]) -> Callable[[Any, Any], Number]:
-    """A division that rounds down, by at least 1."""
+    """A division that rounds down, by a divisor of at least 1."""
 
     def summary(x: Any, c: Any) -> Number:
         left, right = alike(x, c)

@@ -1,9 +1,9 @@
-"""C++ functions of integers as Python's syntax, which the reader of Triton reads and Python runs.
+"""C++ functions of integers as Python, which the reader of Triton reads and Python runs.
 
-Read are the statements that the loop over blocks of keys consists of. `for (I i = 0; i < n; i++)`
-becomes a `while`, and comments that state an invariant stay above it. Three things are said
-otherwise. An integer of C++ is `I(…)`, a truth value `boolean(…)`. A function that changes a list
-returns it as well. A call of a function that is passed changes a `state`, which goes from call to
+Only the kinds of statements in the loop over blocks of keys are read.
+`for (I i = 0; i < n; i++)` becomes a `while`, and comments that state an invariant stay above it.
+An integer of C++ is written `I(…)`, a truth value `boolean(…)`. A function that changes a list
+returns the list, too. A function passed as an argument changes a `state`, which goes from call to
 call.
 """
 
@@ -23,7 +23,7 @@ _KEPT: Final = ("// invariant: ", "// until: ")
 
 
 def python_of(source: str, names: tuple[str, ...]) -> str:
-    """The named functions of a C++ text, and its constants of integers, as a module of Python."""
+    """A module of Python with the named functions of a C++ text, and its integer constants."""
     constants = re.findall(r"^static const I (\w+) = (\d+);", source, re.M)
     lines = [f"{name} = {value}" for name, value in constants]
     heads = {name: _head(source, name) for name in names}
@@ -34,7 +34,7 @@ def python_of(source: str, names: tuple[str, ...]) -> str:
 
 @dataclass(frozen=True)
 class _Head:
-    """The parameters of a function, those among them that it changes, and its body."""
+    """The parameters of a function, which of them it changes, and its body."""
 
     parameters: list[str]
     changed: list[str]
@@ -55,7 +55,7 @@ def _head(source: str, name: str) -> _Head:
 
 
 class _Function(Expressions[str]):
-    """A function: its statements in order, as lines of Python."""
+    """Translates a function into lines of Python."""
 
     def __init__(self, name: str, heads: dict[str, _Head]) -> None:
         self._name, self._heads, self._own = name, heads, heads[name]
@@ -76,7 +76,7 @@ class _Function(Expressions[str]):
         found: list[str] = []
         while self._next() != closing:
             if self._next() == "if" and self._continues():
-                # What follows is the other branch.
+                # The rest is the other branch.
                 self._take("if")
                 condition = self._within("(", ")")
                 self._take("continue")

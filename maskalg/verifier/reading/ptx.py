@@ -1,7 +1,7 @@
 """A block of inline PTX as terms, instruction by instruction.
 
-Registers of 32 bits have no sign: the instructions have. What is read here is all that the
-assembly of masks may hold; another instruction is refused, never guessed.
+Registers of 32 bits have no sign; instructions say whether they read one. These are all
+instructions that the assembly of masks may hold; others are refused.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _sorts(name: str, count: int) -> tuple[terms.Sort | None, ...]:
 
 
 def _as(value: Term, sort: terms.Sort | None) -> Term:
-    """A register as an operand; where its type is another one, its bits are."""
+    """A register as an operand; its bits if the instruction wants another type."""
     if sort in (None, value.sort):
         return value
     if value.sort == "real" and value.op == "variable" and sort == "int":
@@ -85,7 +85,7 @@ class _Block:
         self.kinds: dict[str, str] = {}
 
     def read(self, name: str) -> Term:
-        """A register, or a number that is written out."""
+        """A register or a literal number."""
         if name in self.registers:
             return self.registers[name]
         if re.fullmatch(r"-?\d+", name):
@@ -140,14 +140,14 @@ class _Block:
         raise NotDefined(f"the instruction {name}")
 
     def _compared(self, rest: list[str], values: list[Term]) -> Term:
-        """`setp.lt.u32 p, a, b`, or `setp.lt.and.s64 p, a, b, c`, which joins the condition c."""
+        """`setp.lt.u32 p, a, b`, or `setp.lt.and.s64 p, a, b, c`, which also needs condition c."""
         if len(rest) not in (2, 3) or rest[0] not in _COMPARED:
             raise NotDefined(f"the instruction setp.{'.'.join(rest)}")
         signed, bits = rest[-1][0], int(rest[-1][1:])
         if signed not in "su" or bits not in (32, 64):
             raise NotDefined(f"the comparison of {rest[-1]}")
         left, right = values[:2]
-        if signed == "u" and rest[0] not in ("eq", "ne"):  # which are of bits
+        if signed == "u" and rest[0] not in ("eq", "ne"):  # eq and ne compare bits
             left, right = (terms.wrapped(value, bits, signed=False) for value in (left, right))
         found = _COMPARED[rest[0]](left, right)
         if len(rest) == 2:

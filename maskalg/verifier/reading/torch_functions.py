@@ -1,9 +1,8 @@
-"""Functions of torch as terms: the function itself is called, with indices that record what is
-computed with them.
+"""Functions of torch as terms: the function is called with indices that record their operations.
 
-In the place of a captured tensor stands one of unknown entries, in the place of torch one whose
-operations make terms. Integers have torch's widths: they wrap, `//` and `%` round down, a number of
-Python takes the type of the tensor beside it. An index outside of its table gives anything.
+A captured tensor is replaced by one of unknown entries, and the module torch by one whose
+operations make terms. Integers have torch's widths: they wrap, `//` and `%` round down, a Python
+number takes the type of the tensor beside it. A read outside of a table gives an unknown entry.
 """
 
 from __future__ import annotations
@@ -41,9 +40,9 @@ def read_function(
     """The result of a function for one element.
 
     Args:
-        function: of tensors; it captures tensors, numbers and lists of these.
-        arguments: of its call.
-        tables: names a captured tensor.
+        function: a function of tensors; it captures tensors, numbers and lists of these.
+        arguments: its arguments.
+        tables: gives the table of a captured tensor.
     """
 
     def known(value: Any) -> Any:
@@ -127,13 +126,13 @@ class _Captured:
                 raise NotDefined("an index that is no integer")
             count = terms.number(size)
             known += [terms.at_least(number.term), terms.greater(count, number.term)]
-            # It is within: as the formula writes that.
+            # The index is inside, so this is the formula's term.
             at = terms.add(terms.multiply(at, count), inside(number.term, count))
         return Traced(Number(where_known(known, terms.entry(self._table, at), at), self._entries))
 
 
 def _number(value: Any) -> Number:
-    """A tensor's element; an integer of Python as torch holds it by itself."""
+    """The element of a tensor, or a Python integer with the type torch gives it alone."""
     if isinstance(value, Traced):
         return value.number
     if type(value) is int:
@@ -142,7 +141,7 @@ def _number(value: Any) -> Number:
 
 
 def _beside(left: Any, right: Any) -> tuple[Number, Number]:
-    """Two operands in the type that torch computes in."""
+    """Two operands, converted to the type in which torch computes."""
     sides = [side.number if isinstance(side, Traced) else side for side in (left, right)]
     if not any(isinstance(side, Number) and side.type.kind != "bool" for side in sides):
         sides = [_number(side) if type(side) is int else side for side in sides]
@@ -215,7 +214,7 @@ _NO_NAN: Final = "0 for a NaN"
 
 
 def _cut(term: Term) -> Term:
-    """The real number that is cut to what 32 bits hold: only such a one is made an integer."""
+    """The real number inside a clamp to 32 bits; a number without one is not made an integer."""
     for name, end in (("minimum", MOST_WHOLE), ("maximum", -MOST_WHOLE)):
         rest = [arg for arg in term.args if arg is not terms.real(end)]
         if term.op != "apply" or term.data != name or len(rest) != 1:
@@ -271,7 +270,7 @@ class _Torch:
         return Traced(_number(value))
 
     def __getattr__(self, name: str) -> Callable[[Any], Traced]:
-        """A function of a real number, which is known by its name."""
+        """An unknown function of a real number, by its name."""
         return lambda x: Traced(Number(terms.apply(name, _real(x)), FLOAT32))
 
 

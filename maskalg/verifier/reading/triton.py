@@ -1,8 +1,8 @@
-"""Triton functions as terms: their source is read as Python's syntax, and neither run nor imported.
+"""Triton functions as terms: their source is parsed as Python, and neither imported nor run.
 
 Functions that hooks call (`maskalg_kernels`) are read from their source as well. Types of numbers
-follow Triton's rules of promotion; integers wrap at their width. What Triton computes for a block
-of elements is read here for one.
+follow Triton's rules of promotion; integers wrap at their width. Triton computes a block of
+elements; the reader computes one of them.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Loops = Callable[["Reader", "ast.For | ast.While", dict[str, Any]], None]
 
 @dataclass(frozen=True)
 class Function:
-    """A function and the module it stands in."""
+    """A function and its module."""
 
     tree: ast.FunctionDef
     module: Module
@@ -63,7 +63,7 @@ class Module:
     Args:
         text: of the module.
         name: for messages.
-        library: what the text imports, read from these sources instead of the installed ones.
+        library: sources to read imports from, by name, in place of the installed ones.
     """
 
     def __init__(self, text: str, name: str, library: dict[str, str] | None = None) -> None:
@@ -138,12 +138,12 @@ def kernel_source(name: str) -> str:
 
 @lru_cache(maxsize=64)
 def installed(name: str) -> Module:
-    """A file of the kernels that are installed."""
+    """A file of the installed kernels."""
     return Module(kernel_source(name), f"maskalg_kernels.{name}")
 
 
 def kernel_module(name: str, library: dict[str, str] | None = None) -> Module:
-    """A file of kernels, of `library` where it has another text of it."""
+    """A file of kernels, from `library` if it has one of that name."""
     if library and name in library:
         return Module(library[name], f"maskalg_kernels.{name}", library)
     return installed(name) if not library else Module(kernel_source(name), name, library)
@@ -154,12 +154,12 @@ class Reader:
 
     Args:
         module: the hooks.
-        loaded: told of each load: the pointer, and the condition under which it happens.
-        summaries: what a function of the kernels computes, by its name, where its text is read
-            once and for all (`library.py`) and not at each call.
-        loops: reads a loop whose turns are not known, given the reader, the statement and the names
-            in scope, which it changes (`walk/loops.py`).
-        branches: what a branch is read within, given the condition that holds in it.
+        loaded: called for each load with the pointer and the condition under which it happens.
+        summaries: results of functions of the kernels, by name, in place of their text
+            (`library.py`).
+        loops: reads a loop of unknown length, given the reader, the statement and the names in
+            scope, which it changes (`walk/loops.py`).
+        branches: the context in which a branch is read, given the condition that holds in it.
     """
 
     def __init__(
@@ -239,7 +239,7 @@ class Reader:
         return None
 
     def _counted(self, loop: ast.For | ast.While, scope: dict[str, Any]) -> Sequence[Any] | None:
-        """The numbers of a loop that the compiler unrolls; None where they are not known."""
+        """The numbers that an unrolled loop runs over; None for other loops."""
         node = loop.iter if isinstance(loop, ast.For) else None
         if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(".static_range"):
             ends = [self.evaluated(arg, scope) for arg in node.args]
@@ -465,7 +465,7 @@ _REAL: Final[dict[type, str]] = {
 
 
 def as_number(value: Any) -> Number:
-    """A number of Python as Triton takes it by itself."""
+    """A Python number with the type Triton gives it alone."""
     if isinstance(value, Number):
         return value
     if isinstance(value, bool):
@@ -485,7 +485,7 @@ def address(value: Any) -> Number:
 
 
 def alike(left: Any, right: Any) -> tuple[Number, Number]:
-    """Two operands in one type; a number that is written out takes that of the other one."""
+    """Two operands in one type; a literal takes the type of the other operand."""
     written = [not isinstance(value, Number) for value in (left, right)]
     x, y = as_number(left), as_number(right)
     to = promoted(x.type, y.type)
@@ -536,7 +536,7 @@ def of_integers(op: ast.operator, x: Number, y: Number) -> Number:
 
 
 def power_of_two(exponent: Term) -> Term:
-    """2 to an exponent that is not known."""
+    """2 to an unknown exponent."""
     return terms.apply("power of two", exponent, sort="int")
 
 
@@ -575,7 +575,7 @@ def compared(op: ast.cmpop, left: Any, right: Any) -> Any:
 
 
 def _either(condition: Term, then: Any, otherwise: Any) -> Any:
-    """The value of a name behind two branches."""
+    """The value of a name after an `if` with two branches."""
     if isinstance(then, tuple) and isinstance(otherwise, tuple) and len(then) == len(otherwise):
         pairs = zip(then, otherwise, strict=True)
         return tuple([_either(condition, one, other) for one, other in pairs])
@@ -588,7 +588,7 @@ def _either(condition: Term, then: Any, otherwise: Any) -> Any:
 
 
 def _moved(op: ast.operator, left: Any, right: Any) -> Pointer:
-    """A pointer and an offset, or a pointer less an offset."""
+    """A pointer plus or minus an offset."""
     swaps = isinstance(op, ast.Add) and not isinstance(left, Pointer)
     pointer, offset = (right, left) if swaps else (left, right)
     if not isinstance(op, (ast.Add, ast.Sub)) or isinstance(offset, Pointer):
@@ -619,7 +619,7 @@ def _to(value: Any, to: Type, bitcast: bool = False) -> Number:
 
 
 def _truncated(value: Number, to: Type) -> Term:
-    """A real number as an integer: only what `whole` of the kernels has cut is."""
+    """A real number as an integer; it must have been clamped by the kernels' `whole`."""
     part = value.term
     if part.op == "apply" and part.data == "cut to 32 bits" and to.bits >= 32:
         return terms.whole_part(part.args[0])

@@ -14,7 +14,7 @@ from ..terms import Table, Term
 
 @dataclass(frozen=True)
 class Type:
-    """A type of entries: "int" of so many bits, with a sign or without; "bool"; "float"."""
+    """A type of entries: "int" of `bits` bits, with a sign or without; "bool"; "float"."""
 
     kind: str
     bits: int
@@ -22,7 +22,7 @@ class Type:
 
     @property
     def ends(self) -> tuple[int, int]:
-        """The least and the largest integer."""
+        """The smallest and the largest integer."""
         if self.signed:
             return -(1 << self.bits - 1), (1 << self.bits - 1) - 1
         return 0, (1 << self.bits) - 1
@@ -68,14 +68,14 @@ class Number:
 
 @dataclass(frozen=True)
 class Block(Number):
-    """An element of a block of numbers, whose shape a text asks for."""
+    """An element of a block of numbers, and the block's shape."""
 
     shape: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
 class Pointer:
-    """An address: so many entries behind the first of a table."""
+    """An address: `at` entries after the first one of a table."""
 
     table: Table
     entries: Type
@@ -83,7 +83,7 @@ class Pointer:
 
     @property
     def address(self) -> Number:
-        """The address as a number: that of the first entry is any number that is not negative."""
+        """The address as a number; the table begins at any number that is not negative."""
         first = terms.wrapped(terms.variable(address_of(self.table)), 63, signed=False)
         size = terms.number(-(-self.entries.bits // 8))
         return integer(terms.add(first, terms.multiply(size, self.at)), INT64)
@@ -95,28 +95,28 @@ def address_of(table: Table) -> str:
 
 
 class Indexed:
-    """A sequence of unknown length, as a kernel's function is told of any."""
+    """A sequence of unknown length."""
 
     def at(self, index: Term) -> Any:
         """The entry at a place."""
         raise NotImplementedError
 
     def put(self, index: Term, value: Number) -> Indexed:
-        """The sequence with another number at a place."""
+        """The sequence with `value` at a place."""
         raise NotDefined("a sequence that is changed")
 
     def chosen(self, condition: Term, otherwise: Indexed) -> Indexed:
-        """This sequence where a condition holds, else another version of it."""
+        """This sequence if a condition holds, else the other one."""
         raise NotDefined("one of two sequences")
 
 
 def integer(term: Term, of: Type) -> Number:
-    """The integer of a type that a sum or a product gives: it wraps."""
+    """A sum or product as an integer of a type: it wraps."""
     return Number(terms.wrapped(term, of.bits, of.signed), of)
 
 
 def converted(value: Number, to: Type) -> Number:
-    """A number as one of another type, as processors convert it."""
+    """A number converted to another type, as processors do it."""
     if value.type == to:
         return value
     if to.kind == "float":
@@ -136,7 +136,7 @@ def converted(value: Number, to: Type) -> Number:
 
 
 def _is_read(term: Term) -> bool:
-    """Whether a real number is an entry, which counts as float32, or 0 in its place."""
+    """Whether a real number is an entry, already float32, or the 0 in place of one."""
     if term.op == "choice":
         return all(map(_is_read, term.args[1:]))
     return term.op == "entry" or (term.op == "real" and term.data == 0)

@@ -1,1 +1,2 @@
-"""The walk over tiles, proved: every tile with a kept pair once, masked unless all are kept."""
+"""Proofs about the walk: it visits each tile with a kept pair once, and skips the mask only in full
+tiles."""

@@ -1,10 +1,9 @@
-"""Bits of pairs: the bit that is looked up for a pair is the one that was computed for it.
+"""Bits of pairs: readers find the bit that was computed for the same pair.
 
 The maker (`kernels/kept_bits.py`) stores a bit for each query and key; readers find it by the
 numbers of the call's layout (`backends.triton.kept.BitsLayout`). Both are read from their source
-for one element of a block. The place of a pair is word `column // 32` of its row, in the rows of
-its member: a batch entry and a head that the mask tells apart. Its bit there is number
-`column % 32`.
+for one element of a block. A pair's bit is bit `column % 32` of word `column // 32` of its row.
+Rows are grouped by *member*: a batch entry and a head, as far as the mask depends on them.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ _BITS: Final = Table("bits", "int", -(2**31), 2**31 - 1)
 def lemmas_of_bits(
     sources: Sources | None, milliseconds: int
 ) -> Iterator[tuple[str, str, Callable[[], tuple[Step, ...]]]]:
-    """Functions of the kernels, each with the claim about it and its proof."""
+    """Functions of the kernels, each with a claim about it and its proof."""
     for of_keys, row in ((False, "a query"), (True, "a key")):
         text = f"each pair's bit is computed of that pair and stored in its place, a row for {row}"
         yield "kept_bits.kept_bits", text, partial(_made, of_keys, sources, milliseconds)
@@ -58,7 +57,7 @@ _KEPT: Final = terms.variable("kept", "bool")
 
 @dataclass(frozen=True)
 class _Word(Indexed):
-    """32 bits, of which number `_OF_BIT` is one if `bit`."""
+    """A word of 32 bits; its bit number `_OF_BIT` is `bit`."""
 
     bit: Term
 
@@ -71,7 +70,7 @@ class _Word(Indexed):
 
 
 class _Square:
-    """A program of the maker: its member, and which of the squares of rows and columns it makes."""
+    """A program of the maker: its member, and its square of rows and columns."""
 
     def __init__(self) -> None:
         self.batch, self.head, self.heads, self.rows, self.columns = (
@@ -99,7 +98,7 @@ class _Square:
 
     @property
     def word(self) -> Term:
-        """The number of the pair's word in its row."""
+        """The index of the pair's word in its row."""
         return terms.add(terms.multiply(number(SIDE // _WORD), self.before), _OF_WORD)
 
     @property
@@ -127,7 +126,7 @@ class _Square:
 
 
 def _made(of_keys: bool, sources: Sources | None, milliseconds: int) -> tuple[Step, ...]:
-    """Steps on one pair: its row and column, the program and the lanes that compute its bit."""
+    """Proof steps for one pair: the program and lanes that compute its bit."""
     walker = Walker(kernel_module("kept_bits", sources), {}, milliseconds)
     square = _Square()
     touched, unfull = (terms.variable(name, "bool") for name in ("touched", "unfull"))
@@ -137,7 +136,7 @@ def _made(of_keys: bool, sources: Sources | None, milliseconds: int) -> tuple[St
         terms.greater(square.rows, square.row),
         terms.greater(square.columns, square.column),
     ]
-    # A square without a kept pair has none, and one without a dropped pair keeps this one.
+    # An untouched square drops this pair, and one without a dropped pair keeps it.
     walker.given += [terms.either(terms.no(wanted), touched), terms.either(wanted, unfull)]
 
     def plain(*parts: Any) -> list[Term]:
@@ -194,7 +193,8 @@ def _made(of_keys: bool, sources: Sources | None, milliseconds: int) -> tuple[St
         return value
 
     def summed(value: Number, axis: int) -> _Word:
-        """The word that has the bit of each of its lanes, which add no more than these."""
+        """The word of the bits of its lanes, after a check that each lane adds its own bit
+        alone."""
         kept = terms.choice(_KEPT, terms.real(0.0), terms.real(float("-inf")))
         asked = {terms.apply("equal", kept, terms.real(0.0), sort="bool"): _KEPT,
                  terms.apply("equal", terms.real(0.0), kept, sort="bool"): _KEPT}  # fmt: skip
@@ -253,7 +253,8 @@ def _made(of_keys: bool, sources: Sources | None, milliseconds: int) -> tuple[St
 
 
 def _apart(sources: Sources | None, milliseconds: int) -> tuple[Step, ...]:
-    """Steps on two pairs of a table: those of one word are of one row, and all lie inside."""
+    """Proof steps for two pairs of a table: equal words have equal rows, and all words lie
+    inside."""
     walker = Walker(kernel_module("kept_bits", sources), {}, milliseconds)
     heads, rows, words, batches = (
         terms.variable(name) for name in ("heads", "rows", "words", "batches")
@@ -301,7 +302,7 @@ def _apart(sources: Sources | None, milliseconds: int) -> tuple[Step, ...]:
 
 
 def _found(sources: Sources | None, milliseconds: int) -> tuple[Step, ...]:
-    """Steps on each element of a tile, wherever the tile begins."""
+    """Proof steps for each element of a tile that begins anywhere."""
     walker = Walker(kernel_module("kept_bits", sources), {}, milliseconds)
     row, tile, lane, other = (
         terms.variable(name) for name in ("row", "tiles before", "lane", "another lane")
@@ -323,7 +324,7 @@ def _elements(walker: Walker, size: int, offset: int, of: tuple[Term, Term, Term
     alike: list[Term] = []
 
     def one_of_all(value: Number, axis: int, function: Any) -> Number:
-        """Any element along an axis: they have to be equal."""
+        """One element along an axis, all of which must be equal."""
         (plain,) = settled(walker.given, [value.term])
         alike.append(plain)
         return Number(terms.replaced(plain, {lane: other}.get), value.type)

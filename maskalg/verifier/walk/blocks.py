@@ -1,8 +1,8 @@
-"""The C++ loop over blocks of keys, proved of its text for any number of intervals.
+"""The C++ loop over blocks of keys, proved from its text for any number of intervals.
 
 `skeleton.cpp` turns intervals of keys into disjoint ones in order, visits these in blocks, and asks
-for each block whether it has to be masked. Tiles of keys, in the backward pass, are asked about
-alike. What is trusted: the lines that call these functions, and the body of the loop.
+for each block (in the backward pass, for each tile of keys) whether it has to be masked. The lines
+that call these functions, and the body of the loop, are not proved.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def skeleton() -> str:
 def lemmas_of_blocks(
     sources: Sources | None, milliseconds: int
 ) -> Iterator[tuple[str, str, Callable[[], tuple[Step, ...]]]]:
-    """Functions of the loop, what is claimed of each, and its proof."""
+    """Functions of the loop, each with a claim about it and its proof."""
     text = (sources or {}).get(FILE) or skeleton()
     for name, claimed, proof in (
         ("clip", "the keys of each interval, and no other", _clip),
@@ -80,7 +80,7 @@ class _Walk(Walker):
         return found
 
     def at_any(self, low: int, count: Term, claim: Term) -> Term:
-        """A fact of the places low <= a < count."""
+        """A fact about every place low <= a < count."""
         inside = terms.both(terms.greater_equal(PLACE, number(low)), terms.greater(count, PLACE))
         return terms.either(terms.no(inside), claim)
 
@@ -89,7 +89,7 @@ class _Walk(Walker):
         return self.at_any(1, count, terms.greater_equal(of.read(PLACE, 0), before))
 
     def apart(self, of: Intervals, count: Term) -> list[Term]:
-        """Intervals with keys, each of which ends before the next one begins."""
+        """The intervals have keys, and each ends before the next begins."""
         before = of.read(terms.subtract(PLACE, number(1)), 1)
         some = terms.greater(of.read(PLACE, 1), of.read(PLACE, 0))
         return [
@@ -200,7 +200,7 @@ def _claim_united(walk: _Walk, table: tuple[Any, Any], found: tuple[Any, Any]) -
 
 
 def _united(text: str, milliseconds: int) -> tuple[Step, ...]:
-    """Steps on `united`, with the laws proved of `in_order` and `joined`."""
+    """Proof steps for `united`, given the laws proved for `in_order` and `joined`."""
     walk = _Walk(text, milliseconds)
     count = walk.count()
     table = walk.intervals("at", count.term)
@@ -236,13 +236,13 @@ def _block(walk: _Walk) -> tuple[Number, Number]:
 
 
 def _met(walk: _Walk, found: Any, table: tuple[Any, Any], block: tuple[Any, Any]) -> Term:
-    """The law of `meets`: it is true where a key of a block lies in an interval."""
+    """The law of `meets`: if it is false, no key of the block lies in an interval."""
     none = terms.no(terms.both(walk.keys_of(*block), walk.holding(*table)))
     return terms.either(as_number(found).as_condition, none)
 
 
 def _held(walk: _Walk, found: Any, table: tuple[Any, Any], block: tuple[Any, Any]) -> Term:
-    """The law of `holds`: where it is true, each key of a block lies in an interval."""
+    """The law of `holds`: if it is true, each key of the block lies in an interval."""
     of = terms.both(as_number(found).as_condition, walk.keys_of(*block))
     return terms.either(terms.no(of), walk.holding(*table))
 
@@ -267,7 +267,7 @@ class _Spans(NamedTuple):
 
 
 def _spans(walk: _Walk) -> _Spans:
-    """Lists that nothing is put in, with what `meets` and `holds` say of them."""
+    """Two unchanging lists of intervals, with the laws of `meets` and `holds`."""
 
     def says(law: Callable[..., Term], of: Intervals, count: Any, *block: Any) -> Number:
         found = walk.fresh("said", BOOL)
@@ -294,7 +294,7 @@ def _may_drop(text: str, milliseconds: int) -> tuple[Step, ...]:
 
 
 def _blocks(text: str, milliseconds: int) -> tuple[Step, ...]:
-    """The lists are those of `united`: apart, in order, and all ends within the length."""
+    """Proof steps for `over_blocks`, on lists from `united`: apart, in order, within the length."""
     walk = _Walk(text, milliseconds)
     s = _spans(walk)
     walk.given += walk.apart(s.at, s.touched.term)
@@ -312,7 +312,7 @@ def _blocks(text: str, milliseconds: int) -> tuple[Step, ...]:
 
 
 def _visit(state: Any, first: Any, count: Any, masked: Any) -> Any:
-    """A block of so many keys, of which key t may be one."""
+    """Counts the visit to a block of `count` keys, if key t is among them."""
     visits, bare = state
     begin, many = (as_number(part).term for part in (first, count))
     mine = terms.both(terms.greater_equal(KEY, begin), terms.greater(terms.add(begin, many), KEY))

@@ -53,9 +53,9 @@ _EXAMPLES: Final[dict[str, Callable[[Sources | None], str | None]]] = {
 def of_installed_kernels(cpu: bool, kept: bool = True) -> tuple[Claim, ...]:
     """The claims about the kernels of GPUs, or the C++ loop, once in a process.
 
-    They depend on nothing but source text. If all were proved of this text, by this verifier and
-    this z3, the cache folder tells so (`kept`), and each claim says when that was. Nothing is kept,
-    or taken from there, if a source file changed since this file was imported.
+    They depend on source text alone. Once all are proved, the cache folder keeps that result
+    (`kept`) for the same text, verifier and z3, and each claim says when it was proved. If a source
+    file changed since this file was imported, the cache is neither read nor written.
     """
 
     def asked(function: str) -> bool:
@@ -85,7 +85,7 @@ def of_installed_kernels(cpu: bool, kept: bool = True) -> tuple[Claim, ...]:
 
 
 def _kept(path: Path) -> tuple[Claim, ...]:
-    """The claims that a file tells of; none if it cannot be read, or holds something else."""
+    """The claims in a file of the cache; none if it is unreadable or has other contents."""
     with suppress(OSError, ValueError, KeyError, TypeError):
         told = json.loads(path.read_text())
         return tuple(
@@ -96,8 +96,8 @@ def _kept(path: Path) -> tuple[Claim, ...]:
 
 
 def _digest(folders: Iterable[Path] | None = None) -> str:
-    """A digest of the text of the package and of the kernels: of all that decides what is proved
-    of the walk, but for the versions of z3 and Python."""
+    """A digest of the text of the package and of the kernels. It decides the proofs of the walk,
+    together with the versions of z3 and Python."""
     digest = sha256()
     for folder in folders or (Path(maskalg.__file__).parent, kernel_folder()):
         for file in sorted([*folder.rglob("*.py"), *folder.rglob("*.cpp")]):
@@ -112,7 +112,7 @@ _AT_IMPORT: Final = _digest()
 def _listed(
     only: Callable[[str], bool], sources: Sources | None = None, milliseconds: int = 10_000
 ) -> Iterator[tuple[str, str, Callable[[], Any]]]:
-    """The functions, texts and proofs of those claims that are asked for."""
+    """The functions, texts and proofs of the claims to make."""
     for function, text, prove in chain(*[of(sources, milliseconds) for of in _EVERY]):
         if only(function) and (not sources or function.partition(".")[0] in sources):
             yield function, text, prove
@@ -127,15 +127,15 @@ def walk_claims(
     milliseconds: int = 10_000,
     only: Callable[[str], bool] = lambda function: True,
 ) -> Iterator[Claim]:
-    """All claims about the walk; given other texts of kernels, those about their files.
+    """All claims about the walk; with `sources`, only those about the files in it.
 
-    Where one is not proved, walks are run on small tables of intervals, and a table at which one
-    goes wrong is told.
+    If one is not proved, walks are run on small tables of intervals, and the claim reports a table
+    on which one goes wrong.
 
     Args:
-        sources: other texts, by the name of a file: of kernels, or "skeleton" of the C++ loop.
-        milliseconds: that a step may take.
-        only: whether a function, by its file and name, is one of those that are asked for.
+        sources: texts in place of files of kernels, by name, or of the C++ loop ("skeleton").
+        milliseconds: time limit of a step.
+        only: whether to make the claims about a function, by its file and name.
     """
     examples: dict[str, str | None] = {}
     for function, text, prove in _listed(only, sources, milliseconds):

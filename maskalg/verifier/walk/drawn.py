@@ -1,12 +1,11 @@
-"""Rows that persistent programs draw from a counter: each is computed once, by one program.
+"""Rows that persistent programs draw from a counter: one program computes each row, once.
 
-Of P programs each begins with the row of its number and draws the next one after each row. Draws
-are atomic, so they have an order: let d be the number of draws before one. Proved of the text of
-`kernels/hopper_rows.py`: draw d gives row P + d and leaves the counter at d + 1, the last one at 0.
-So row r is computed by program r if r < P, and behind draw r - P otherwise. The kernels' loops are
-compared with what this needs: a row is followed by one draw, and nothing else draws. So there are
-as many draws as rows, and the counter is 0 again. Consumers find in memory the row that their
-producer drew: both count `done` alike.
+Program p of P computes row p first and draws another row after each one. Draws are atomic, so they
+have an order; d counts the draws before one. The text of `kernels/hopper_rows.py` proves: draw d
+gives row P + d and leaves the counter at d + 1, the last draw leaves it at 0. So row r is computed
+by program r if r < P, and after draw r - P otherwise. This needs one draw after each row, and no
+others, which the kernels' loops are checked for. Then there are as many draws as rows, and the
+counter ends at 0. Consumers find the row that their producer drew: both count `done` alike.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ _TOGETHER: Final = 3  # rows in memory at once
 def lemmas_of_drawn_rows(
     sources: Sources | None, milliseconds: int
 ) -> Iterator[tuple[str, str, Callable[[], tuple[Step, ...]]]]:
-    """Functions of the kernels, each with the claim about it and its proof."""
+    """Functions of the kernels, each with a claim about it and its proof."""
     text = "draw d gives row programs + d; each row is computed once, and the counter ends at 0"
     yield "hopper_rows.draw_row", text, partial(_draws, sources, milliseconds)
     text = "a consumer finds the row its producer drew, and no row takes another's place too soon"
@@ -53,7 +52,7 @@ def lemmas_of_drawn_rows(
 
 
 def draw(module: Module, counter: Term, total: Term) -> tuple[Term, Term]:
-    """The number that a warp's `_drawn` gives, and the counter behind it."""
+    """The number that a warp's `_drawn` returns, and the counter after it."""
     calls = [part for part in ast.walk(function_of(module, "_drawn")) if isinstance(part, ast.Call)]
     (call,) = (part for part in calls if "inline_asm" in ast.unparse(part.func))
     assembly, constraints, operands = call.args[:3]
@@ -78,7 +77,7 @@ def draw(module: Module, counter: Term, total: Term) -> tuple[Term, Term]:
 
 
 def _instruction(statement: str, lanes: list[dict[str, Term]], counter: Term) -> Term:
-    """The counter behind an instruction, which changes the registers of the lanes."""
+    """The counter after an instruction, which also changes the registers of the lanes."""
     name, _, operands = statement.removeprefix("@p ").partition(" ")
     target, *sources = [part.strip() for part in operands.split(",")]
     read = [[registers.get(source, None) for source in sources] for registers in lanes]
@@ -111,7 +110,7 @@ def _known(value: Term | None) -> Term:
 
 
 def _body(module: Module, name: str) -> list[str]:
-    """The statements of a function behind its docstring."""
+    """The statements of a function after its docstring."""
     return [ast.unparse(part) for part in function_of(module, name).body[1:]]
 
 
@@ -203,7 +202,8 @@ def _places(sources: Sources | None, milliseconds: int) -> tuple[Step, ...]:
 
 
 def _loop(file: str, name: str, takes: str, sources: Sources | None) -> tuple[Step, ...]:
-    """Compared statement by statement: w is the row, done counts the rows before it."""
+    """Checks a loop over rows, statement by statement: w is the row, done the number of rows
+    before."""
     tree = function_of(kernel_module(file, sources), name)
     every = [ast.unparse(part) for part in ast.walk(tree) if isinstance(part, ast.stmt)]
     loops = [part for part in ast.walk(tree) if isinstance(part, ast.While)]

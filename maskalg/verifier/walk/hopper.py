@@ -38,7 +38,7 @@ MOST_STAGES: Final = 8
 def lemmas_of_hopper(
     sources: Sources | None, milliseconds: int
 ) -> Iterator[tuple[str, str, Callable[[], tuple[Step, ...]]]]:
-    """Functions of these kernels, what is claimed of each, and its proof."""
+    """Functions of these kernels, each with a claim about it and its proof."""
     for file, name in LOOPS:
         text = "every touched tile once, no other, counted in i"
         yield f"{file}.{name}", text, partial(_loops, file, name, sources, milliseconds)
@@ -49,7 +49,8 @@ def lemmas_of_hopper(
 
 
 class _State(NamedTuple):
-    """The state of a walk: its run, i, and its visits to tile t, all and those without a mask."""
+    """The state of a walk: its run, i, and the visits to tile t: their number, and whether one had
+    no mask."""
 
     tile: Term
     end: Term
@@ -64,7 +65,7 @@ class _State(NamedTuple):
 
 
 class _Walk:
-    """Reads what a function does to `run` and to i, and nothing else."""
+    """Reads how a function changes `run` and i, and skips the rest."""
 
     def __init__(self, module: Module, milliseconds: int) -> None:
         self.walker = Walker(module, {}, milliseconds)
@@ -78,7 +79,8 @@ class _Walk:
         return _State(counts[0], counts[1], flags[0], counts[2], counts[3], flags[1])
 
     def invariant(self, state: _State, turns: Term) -> Term:
-        """Tiles before the run's are done, what is left of it is a run, and i counts turns."""
+        """Touched tiles before the run were visited, the state's run is a run, and i counts
+        turns."""
         done = terms.both(TOUCHED, terms.greater(state.tile, TILE))
         return terms.both(
             terms.at_least(state.tile),
@@ -94,7 +96,7 @@ class _Walk:
         return state
 
     def after(self, state: _State) -> _State:
-        """A tile gone over, and `next_tile` (`runs.next_tile`)."""
+        """The state after a tile was visited and `next_tile` (`runs.next_tile`) was called."""
         self.walker.claim(
             "a tile is gone over only if there is one", terms.greater(NO_TILE, state.tile)
         )
@@ -109,7 +111,7 @@ class _Walk:
         return new
 
     def read(self, body: list[ast.stmt], state: _State, options: dict[str, bool]) -> _State:
-        """The state behind statements."""
+        """The state after statements."""
         for statement in body:
             text = ast.unparse(statement)
             if isinstance(statement, ast.Assign) and text.startswith("run = next_tile(run, span, "):
@@ -127,7 +129,8 @@ class _Walk:
         return state
 
     def branch(self, statement: ast.If, state: _State, options: dict[str, bool]) -> _State:
-        """The state behind the branch of an `if` in `options`; all options are read in turn."""
+        """The state after the branch of an `if` that `options` takes; the proof tries all
+        options."""
         chosen = options.setdefault(ast.unparse(statement.test), True)
         if of_run(statement.test):
             more = self.holds(statement.test, state)
@@ -157,12 +160,12 @@ class _Walk:
 
 
 def of_run(test: ast.expr) -> bool:
-    """Whether a condition is about the run."""
+    """Whether a condition reads the run."""
     return any(isinstance(part, ast.Name) and part.id == "run" for part in ast.walk(test))
 
 
 def moves_walk(statement: ast.stmt) -> bool:
-    """Whether a statement moves a walk, or i."""
+    """Whether a statement changes the run or i, or leaves the loop."""
     return any(
         (isinstance(part, ast.Name) and part.id in ("run", "i") and isinstance(part.ctx, ast.Store))
         or isinstance(part, (ast.Return, ast.Break, ast.Continue))

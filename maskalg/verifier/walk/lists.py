@@ -1,8 +1,8 @@
-"""Lists of intervals that a function changes, of any length, as terms.
+"""Lists of intervals, of any length, that a function changes, as terms.
 
-What a list holds at a place is an unknown function of the place, until something is put there. What
-is said of *any* place, `a`, is used at each place that a claim speaks of. So a proof never counts
-through a list.
+The entry at a place is an unknown function of the place, until one is stored there. A fact about
+*any* place, `a`, is used at each place that occurs in a claim. So no proof is by induction over a
+list.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _serials = itertools.count()
 
 @dataclass(frozen=True, eq=False)
 class Intervals(Indexed):
-    """A list of numbers first, end, first, end, …: a version of it, which is never changed.
+    """One version of a list of numbers first, end, first, end, …; a store makes a new version.
 
     Attributes:
-        read: what stands at the place of an interval, on its side 0 or 1.
-        put_in: told of the place and the number when something is put in, and gives the number.
-        changed: the places that it was put in at.
+        read: the first (side 0) or the end (side 1) of the interval at a place.
+        put_in: called with the place and the number of a store; returns the number.
+        changed: the places that were stored to.
     """
 
     name: str
@@ -61,7 +61,7 @@ class Intervals(Indexed):
         )
 
     def unknown(self) -> Intervals:
-        """Another list of which nothing is known."""
+        """A list of unknown entries."""
         ends = [terms.Table(f"{self.name} {next(_serials)}", "int", -FARTHEST, FARTHEST)
                 for _ in range(2)]  # fmt: skip
         return self._version(lambda place, side: terms.entry(ends[side], place))
@@ -79,7 +79,7 @@ class Intervals(Indexed):
 
 @dataclass(frozen=True)
 class Entries(Indexed):
-    """A list of integers that nothing is put in."""
+    """A list of integers that is never changed."""
 
     table: terms.Table
     of: Callable[[Term], Number]
@@ -89,8 +89,8 @@ class Entries(Indexed):
 
 
 def _place(index: Term) -> tuple[Term, int]:
-    """The interval that an index is in, and its side."""
-    # An address has 64 bits, as numbers modulo 2**64: what is added wraps nowhere else.
+    """The place of the interval that an index falls in, and its side."""
+    # Addresses count modulo 2**64, so the sum needs no wrapping at earlier steps.
     parts = terms.polynomial(terms.unwrapped_ring(index, 64))
     if any(times % 2 for atoms, times in parts.items() if atoms):
         raise NotDefined(f"a place that may be an interval's first or its end: {index}")
@@ -100,23 +100,23 @@ def _place(index: Term) -> tuple[Term, int]:
 
 
 class Facts:
-    """Facts about lists of intervals: the meaning of `within`, and the laws of any place."""
+    """Facts about lists of intervals: the meaning of `within`, and facts about any place."""
 
     def __init__(self) -> None:
         self._lists: dict[str, Intervals] = {}
         self._names: dict[Intervals, str] = {}
 
     def within(self, of: Intervals, count: Term, key: Term) -> Term:
-        """Whether one of the first intervals holds a key."""
+        """Whether one of the first `count` intervals holds a key."""
         name = self._names.setdefault(of, f"within {of.name} {next(_serials)}")
         self._lists[name] = of
         return terms.apply(name, count, key, sort="bool")
 
     def laws(self, given: Sequence[Term], claim: Term) -> list[Term]:
-        """Facts at the places that a claim, and what is given, speak of.
+        """Facts about the places that occur in a claim and its assumptions.
 
-        A key within a list lies in an interval, whose place is unknown; and one that lies in an
-        interval at any of the places is within.
+        A key within a list lies in the interval at some unknown place. Conversely, a key that lies
+        in the interval at one of the places is within the list.
         """
         found: list[Term] = []
         spoken = dict.fromkeys(
@@ -147,7 +147,7 @@ class Facts:
 
 
 def of_any_place(term: Term) -> bool:
-    """Whether a fact is one of any place."""
+    """Whether a fact is about any place."""
     return any(part is PLACE for part in term.walk())
 
 

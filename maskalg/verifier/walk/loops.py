@@ -3,10 +3,10 @@
     # invariant: (j >= 0) & (visits(state) == (touched & (t < j)))
     while j < NO_TILE:
 
-The invariant is proved to hold before the loop, and to hold after a turn if it held before. So it
-holds behind the loop, together with the end of its condition. The body is read from the source as
-hooks are: another body is another proof. Every loop has to end: what is left to do, `measure`, is
-proved to shrink.
+The invariant is proved to hold before the loop, and to hold after a turn if it held before. So
+after the loop it holds, and the loop's condition is false. The body is read from the source as
+hooks are: another body is another proof. Every loop has to end: its `until`, an integer, is proved
+to shrink.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _MEASURE: Final = "# until: "
 
 @dataclass(frozen=True)
 class Table(Indexed):
-    """A sequence of intervals of tiles [first, end), any number of them.
+    """A sequence of any number of intervals of tiles [first, end).
 
     `within(table, i, t)`, in an invariant, says that tile t lies in one of the first i.
     """
@@ -51,14 +51,14 @@ class Table(Indexed):
 
 @dataclass(frozen=True)
 class Step:
-    """Something that was to be proved on the way, and whether it was."""
+    """A step of a proof, and whether it was proved."""
 
     text: str
     verdict: Verdict
 
 
 class Unproved(Exception):
-    """A step that was not proved, the last one of a proof; nothing is built on it."""
+    """A step was not proved; it is the last one of `steps`."""
 
     def __init__(self, steps: tuple[Step, ...]) -> None:
         super().__init__(steps[-1].text)
@@ -66,12 +66,12 @@ class Unproved(Exception):
 
 
 class Walker:
-    """Reads a function with loops, and proves what has to hold on the way.
+    """Reads a function with loops, and proves its invariants on the way.
 
     Args:
-        module: of the function.
-        summaries: of functions that are proved elsewhere, or of what an invariant may speak of.
-        milliseconds: a step may take.
+        module: the function's module.
+        summaries: results of functions that are proved elsewhere, and words of invariants.
+        milliseconds: time limit of a step.
     """
 
     def __init__(
@@ -108,13 +108,13 @@ class Walker:
         return Number(found, of)
 
     def define(self, name: str, of: Callable[..., Any]) -> None:
-        """Say what a function computes, or a word of invariants."""
+        """Define the result of a function, or a word of invariants."""
         self._words[name] = of
 
     def run_loop(self, function: str, scope: dict[str, Any]) -> None:
-        """Read the first loop of a function, and the statement before it, with names in scope.
+        """Read the first loop of a function and the statement before it, with the names in `scope`.
 
-        Other names that it reads are unknown numbers.
+        Other names in the loop are unknown numbers.
         """
         pair = first_loop(function_of(self.reader.module, function))
         for part in ast.walk(pair[1]):
@@ -126,8 +126,8 @@ class Walker:
             self.reader._statement(statement, scope)
 
     def run_stores(self, function: str, scope: dict[str, Any], begin: str = "for ") -> None:
-        """Read a function from the first statement on that begins so, with names in scope; what
-        it stores changes the name `stored`."""
+        """Read a function from its first statement that starts with `begin`, with the names in
+        `scope`. Its stores change the name `stored`."""
         body = function_of(self.reader.module, function).body
         found = [ast.unparse(part).startswith(begin) for part in body]
         if True not in found:
@@ -136,9 +136,9 @@ class Walker:
             self.reader._statement(_Stores().visit(statement), scope)
 
     def mean(self, name: str, meaning: Callable[..., Term]) -> Callable[..., Number]:
-        """A word of invariants that is true of numbers if and only if `meaning` of them is.
+        """A word of invariants, true if and only if `meaning` of its arguments is.
 
-        The meaning may speak of the same word at lower numbers.
+        The meaning may use the same word with smaller numbers.
         """
         self._meanings[name] = meaning
 
@@ -151,12 +151,12 @@ class Walker:
         return word
 
     def ordered_by(self, times: Term, whole: Term) -> None:
-        """Add, wherever `times` is multiplied by a whole number, that products of it and of `whole`
-        lie in the order of these numbers."""
+        """Add the law that n * times and whole * times are in the order of n and whole, wherever
+        such products occur."""
         self._orders.append((times, whole))
 
     def claim(self, text: str, claim: Term) -> None:
-        """Prove a claim of what is given so far."""
+        """Prove a claim from the assumptions so far."""
         for part in claim.args if claim.op == "both" else (claim,):
             given = [*self.given, *self._laws(part)]
             (plain,) = settled(given, [part], self._milliseconds)
@@ -168,7 +168,7 @@ class Walker:
                 raise Unproved(tuple(self.steps))
 
     def show(self, text: str, claim: Term) -> None:
-        """Prove a claim, and count on it from here on."""
+        """Prove a claim, and add it to the assumptions."""
         self.claim(text, claim)
         self.given.append(claim)
 
@@ -179,7 +179,7 @@ class Walker:
     # --- what invariants speak of ---------------------------------------------------------------
 
     def within(self, table: Table | Intervals | tuple[Any, ...], count: Any, tile: Any) -> Number:
-        """Whether a tile lies in one of the first intervals of a table."""
+        """Whether a tile lies in one of the first `count` intervals of a table."""
         at = as_number(tile).term
         if isinstance(table, Intervals):
             return Number(self._facts.within(table, as_number(count).term, at), BOOL)
@@ -187,7 +187,7 @@ class Walker:
             return Number(terms.either(*[inside(pair, at) for pair in table[:count]]), BOOL)
 
         def meaning(count: Term, tile: Term) -> Term:
-            """Within the first i + 1 is within the first i, or in interval i."""
+            """A tile is within the first i + 1 if it is within the first i, or in interval i."""
             if terms.is_number(count) and terms.value_of_number(count) <= 0:
                 return terms.FALSE
             before = terms.subtract(count, terms.number(1))
@@ -202,7 +202,7 @@ class Walker:
         return Number(word(as_number(count).term, at), BOOL)
 
     def _laws(self, claim: Term) -> list[Term]:
-        """The meaning of words where they are said, and the order of products."""
+        """The meanings of the words that occur, and the order of products."""
         laws: dict[Term, None] = {}
         for term in [*self.given, claim]:
             for part in term.walk():
@@ -273,7 +273,7 @@ class Walker:
             self.claim(f"{name} ends", terms.both(terms.greater(left, rest), terms.at_least(left)))
         if counter is None and not _comments(reader.module, loop, _MEASURE):
             raise NotDefined(f"the loop {name!r}, which states no end")
-        # Behind the loop.
+        # After the loop.
         self.given = [*known, *before, terms.no(condition(scope))]
 
     def _claim_all(
@@ -285,7 +285,7 @@ class Walker:
     def _stated(
         self, reader: Reader, text: str, scope: dict[str, Any], number: bool = False
     ) -> Term:
-        """A formula of an invariant, of integers that do not wrap."""
+        """The formula of an invariant, over integers that do not wrap."""
         stands: dict[Term, Term] = {}
 
         def placed(value: Any) -> Any:
@@ -317,7 +317,7 @@ class Walker:
         return value.unknown() if isinstance(value, Intervals) else value
 
     def intervals(self, name: str, count: Term) -> Intervals:
-        """A list of intervals, of which so many are a function's to change."""
+        """A list of intervals; a function may change the first `count`."""
 
         def put_in(place: Term, value: Number) -> Term:
             inside = terms.both(terms.at_least(place), terms.greater(count, place))
@@ -341,7 +341,7 @@ def inside(interval: tuple[Any, Any], tile: Term) -> Term:
 
 
 def ordered(x: Term, y: Term, times: Term) -> list[Term]:
-    """Products keep the order of whole numbers: x < y gives times x + times <= times y."""
+    """Products keep the order of integers: x < y gives x * times + times <= y * times."""
     products = [terms.multiply(each, times) for each in (x, y)]
     found = []
     for (one, other), (low, high) in (((x, y), products), ((y, x), products[::-1])):
@@ -378,7 +378,7 @@ def _length(of: Any) -> Any:
 
 
 def _comments(module: Module, loop: ast.stmt, kind: str) -> list[str]:
-    """Comments of a kind in the lines above a statement."""
+    """The comments above a statement that start with `kind`."""
     found: list[str] = []
     line = loop.lineno - 2
     while line >= 0 and module.lines[line].strip().startswith("#"):
@@ -390,7 +390,7 @@ def _comments(module: Module, loop: ast.stmt, kind: str) -> list[str]:
 
 
 def _assigned(loop: ast.For | ast.While) -> list[str]:
-    """Names that a loop changes, its own number among them."""
+    """The names that a loop changes, its counter among them."""
     found: dict[str, None] = {}
     for part in ast.walk(loop):
         changed = part.value if isinstance(part, ast.Subscript) else part
@@ -402,7 +402,7 @@ def _assigned(loop: ast.For | ast.While) -> list[str]:
 def _range_of(
     reader: Reader, loop: ast.For | ast.While, scope: dict[str, Any]
 ) -> tuple[str | None, tuple[Any, Any, Any]]:
-    """The number that a loop counts with, and its first, its end and its step."""
+    """The counter of a loop, and its first value, end and step."""
     if isinstance(loop, ast.While):
         return None, (None, None, None)
     ranged = loop.iter

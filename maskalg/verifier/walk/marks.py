@@ -1,12 +1,11 @@
-"""Runs of tiles that kernels look up, proved of the text of `kernels/runs.py` for any labels.
+"""Runs of tiles that kernels look up, proved from the text of `kernels/runs.py` for any labels.
 
 The host labels square tiles, here called cells, EMPTY, PARTIAL or FULL. For each cell of a row it
 stores the run at or after it: first cell, whether PARTIAL, and the cell past the run
 (`schedule.tile_runs.marked_runs_of`). A kernel's tile t holds some cells, or a part of one, and
-its queries may lie in several rows of cells. Of one row and tile t two things matter: whether t
+its queries may lie in several rows of cells. For one row and tile t, two facts matter: whether t
 keeps a pair, in a cell that is not EMPTY, and whether it drops one, in a cell that is not FULL or
-past the last key. What the stored runs say of both (`_Tile.stored`) is all that is assumed of
-labels.
+past the last key. The proofs assume only what the stored runs say about these (`_Tile.stored`).
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ class _Found(NamedTuple):
 def lemmas_of_marks(
     sources: Sources | None, milliseconds: int
 ) -> Iterator[tuple[str, str, Callable[[], tuple[Step, ...]]]]:
-    """Functions of the kernels, each with the claim about it and its proof."""
+    """Functions of the kernels, each with a claim about it and its proof."""
     run = "the run from tile j on, for any labels"
     told: tuple[tuple[str, Callable[..., tuple[Step, ...]]], ...] = (
         ("next tiles of a row of cells, for any labels", _of_a_row),
@@ -87,7 +86,7 @@ def _unknown(walker: Walker, name: str, low: int, high: int) -> Number:
 
 
 def found_in_row(j: Term, found: Any, kept: Term, dropped: Term, tile: Term) -> dict[str, Term]:
-    """Facts of `_marked_run` from tile j on, for any tile of one row."""
+    """Facts about `_marked_run` from tile j on, for any tile of one row."""
     first, full, partial = (as_number(part).term for part in found)
     in_full = terms.both(terms.greater_equal(tile, first), terms.greater(full, tile))
     in_partial = terms.both(terms.greater_equal(tile, first), terms.greater(partial, tile))
@@ -112,7 +111,7 @@ _Proof = tuple[Walker, Callable[[Walker], None]]
 
 
 def _in_turn(proofs: Iterable[_Proof]) -> tuple[Step, ...]:
-    """The steps of all proofs; Unproved has those up to the first that is not."""
+    """The steps of all proofs, in turn; `Unproved` has those up to the first that fails."""
     steps: list[Step] = []
     for walker, prove in proofs:
         try:
@@ -124,7 +123,8 @@ def _in_turn(proofs: Iterable[_Proof]) -> tuple[Step, ...]:
 
 
 def _of_a_row(sources: Sources | None, milliseconds: int) -> tuple[Step, ...]:
-    """Steps on one row, for cells of any number of tiles and tiles of any number of cells."""
+    """Proof steps for one row, for cells of any number of tiles and tiles of any number of
+    cells."""
 
     def proofs() -> Iterator[_Proof]:
         many = terms.variable("tiles of a cell")
@@ -269,7 +269,7 @@ class _Tile:
 
 
 def _of_rows(sources: Sources | None, milliseconds: int) -> tuple[Step, ...]:
-    """Tile t keeps a pair if one of the rows keeps one, and drops one if one of them does."""
+    """Proof steps for several rows: t keeps (drops) a pair if it does in one of the rows."""
     walker = _walker(sources, milliseconds)
     j, grain_bits = _unknown(walker, "j", 0, 2**30), _unknown(walker, "grain_bits", 6, 28)
     q0, q1, query = (_unknown(walker, name, 0, LONGEST) for name in ("q0", "q1", "query"))
@@ -324,7 +324,7 @@ def _of_rows(sources: Sources | None, milliseconds: int) -> tuple[Step, ...]:
 
 
 def _either_way(from_last: int, sources: Sources | None, milliseconds: int) -> tuple[Step, ...]:
-    """Steps on runs from either end of a row.
+    """Proof steps for runs from either end of a row.
 
     With from_last 1 the row's cells, filled up to a multiple of four, are counted from the last:
     tile t from the last is tile t + skipped of all that they fill.
@@ -386,8 +386,8 @@ def _of_cells_either_way(walker: Walker, block: int, from_last: int) -> None:
 
 
 def _with_spans(sources: Sources | None, milliseconds: int) -> tuple[Step, ...]:
-    """Tile t keeps a pair if intervals and labels say so, and drops one unless one says it is
-    FULL."""
+    """Proof steps for labels within intervals: t keeps a pair if both say so, and drops one unless
+    one says it is FULL."""
     walker = _walker(sources, milliseconds)
     j = _unknown(walker, "j", 0, 2**30)
     names = ("spans", "marks")

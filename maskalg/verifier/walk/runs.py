@@ -1,10 +1,9 @@
-"""Runs of tiles, proved of the text of `kernels/runs.py` for every table of intervals.
+"""Runs of tiles, proved from the text of `kernels/runs.py` for every table of intervals.
 
-A run is what NEXT_RUN gives from tile j on: tiles `first <= t < end`, PARTIAL or not. Whatever a
-kernel does with it follows from five conditions (`conditions`), of any tile t. They are proved of
-each function that finds runs. Of the loops over runs it is proved, from these conditions alone,
-that each touched tile is visited once and no other, and none without its mask that has a pair to
-drop.
+NEXT_RUN returns the run from tile j on: tiles `first <= t < end`, PARTIAL or not. Five conditions
+about it and any tile t (`conditions`) are proved for each function that finds runs. From these
+alone it is proved that loops over runs visit each touched tile once and no other, and evaluate the
+mask in each tile with a pair to drop.
 """
 
 from __future__ import annotations
@@ -37,9 +36,9 @@ class Lemma:
 
     Attributes:
         function: its file and name.
-        text: what is claimed.
-        steps: that had to be proved.
-        unread: why the function was not read, if it was not.
+        text: the claim.
+        steps: the steps of the proof.
+        unread: why the function could not be read, if so.
     """
 
     function: str
@@ -49,7 +48,7 @@ class Lemma:
 
     @property
     def outcome(self) -> tuple[Literal["proved", "not proved"], str]:
-        """Whether it is proved, and by what means or which step is not."""
+        """Whether it is proved, and how; or the step that is not."""
         failed = [step for step in self.steps if step.verdict.outcome != "proved"]
         if self.unread or failed:
             why = [f"not shown: {step.text} ({step.verdict.by})" for step in failed[:1]]
@@ -63,7 +62,7 @@ class Lemma:
 
 
 def conditions(j: Term, run: Any, touched: Term, unfull: Term, tile: Term) -> dict[str, Term]:
-    """Facts of the run from tile j on, for any tile."""
+    """Facts about the run from tile j on, for any tile."""
     first, end = (as_number(part).term for part in run[:2])
     masked = as_number(run[2]).as_condition
     within = inside(run[:2], tile)
@@ -85,11 +84,11 @@ def conditions(j: Term, run: Any, touched: Term, unfull: Term, tile: Term) -> di
 def lemmas(
     sources: Sources | None = None, milliseconds: int = 10_000
 ) -> Iterator[tuple[str, str, Callable[[], tuple[Step, ...]]]]:
-    """Functions of the kernels, what is claimed of each, and its proof.
+    """Functions of the kernels, each with a claim about it and its proof.
 
     Args:
-        sources: other texts of files of the kernels, by name.
-        milliseconds: that a step may take.
+        sources: texts in place of files of the kernels, by name.
+        milliseconds: time limit of a step.
     """
     runs = "the run from tile j on"
     told: dict[tuple[str, str], tuple[Any, ...]] = {
@@ -130,7 +129,7 @@ def _unknown(walker: Walker, name: str, low: int, high: int = 2**31 - 1) -> Numb
 
 
 def _tiles(sources: Sources | None, milliseconds: int) -> tuple[Step, ...]:
-    """A tile is in it if and only if it has a key of low..high below kv_len, and there are some."""
+    """A tile is in `tiles(…)` if and only if it has a key of low..high below kv_len, and `some`."""
     walker = _walker("runs", sources, milliseconds)
     low, high = (_unknown(walker, name, -(2**31)) for name in ("low", "high"))
     kv_len, block = _unknown(walker, "kv_len", 0), _unknown(walker, "BLOCK", 16, 2**10)
@@ -142,7 +141,7 @@ def _tiles(sources: Sources | None, milliseconds: int) -> tuple[Step, ...]:
     most = terms.least(keys, high.term, terms.subtract(kv_len.term, number(1)))
     has_key = terms.both(some.term, terms.greater_equal(most, least))
     found = inside((first, end), TILE)
-    # Tiles on either side of the first key's and the last key's.
+    # Tiles before and after those of the first and the last key.
     for key in (terms.most(low.term, number(0)),
                 terms.least(high.term, terms.subtract(kv_len.term, number(1)))):  # fmt: skip
         walker.given += ordered(terms.quotient(key, block.term), TILE, block.term)
@@ -185,7 +184,7 @@ def _of_spans(sources: Sources | None, milliseconds: int) -> tuple[Step, ...]:
 
 
 def _either_way(from_last: int, sources: Sources | None, milliseconds: int) -> tuple[Step, ...]:
-    """Steps on runs from either end, by the law proved of `run_of_spans`.
+    """Proof steps for runs from either end, given the law proved for `run_of_spans`.
 
     With from_last 1 tile t is number count - 1 - t.
     """
@@ -240,7 +239,7 @@ def _either_way(from_last: int, sources: Sources | None, milliseconds: int) -> t
 
 
 def next_run(walker: Walker) -> Callable[..., Any]:
-    """NEXT_RUN, of which nothing is known but the conditions."""
+    """NEXT_RUN, known only by the conditions."""
     walker.given.append(terms.either(terms.no(TOUCHED), terms.greater(NO_TILE, TILE)))
 
     def found(j: Any, *rest: Any) -> Any:
@@ -261,7 +260,7 @@ NOTHING: Final = (Number(number(0), INT32), Number(FALSE, BOOL))
 def visit(
     state: Any, of: Any, place: Any, first: Any, end: Any, hooks: Any, tile: Any, *checks: Any
 ) -> Any:
-    """Tiles first, first + step, … below end, of which tile t may be one.
+    """Counts visits to tile t among tiles first, first + step, … below end.
 
     Checked are pairs by the mask, and rows by the length.
     """
@@ -278,7 +277,7 @@ def visit(
 
 
 def _a_step_from(first: Term, step: Term) -> Term:
-    """Whether tile t lies whole steps from the first one."""
+    """Whether tile t lies a multiple of the step from the first one."""
     if first.op == "choice":
         chosen, then, otherwise = first.args
         return terms.choice(chosen, _a_step_from(then, step), _a_step_from(otherwise, step))
@@ -308,7 +307,7 @@ def _over_runs(one_loop: bool, sources: Sources | None, milliseconds: int) -> tu
 
 
 def _next_tile(sources: Sources | None, milliseconds: int) -> tuple[Step, ...]:
-    """`first_tile` and `next_tile`: what is left of a run is a run itself."""
+    """Proof steps for `first_tile` and `next_tile`: the rest of a run is a run."""
     walker = _walker("runs", sources, milliseconds)
     found = next_run(walker)
     run = walker.call("first_tile", (), found, 64)
@@ -356,7 +355,7 @@ def _parts(sources: Sources | None, milliseconds: int) -> tuple[Step, ...]:
 
 
 def _turns(sources: Sources | None, milliseconds: int) -> tuple[Step, ...]:
-    """Steps on a block of elements that is stored: tile t is one of them or none."""
+    """Proof steps for a block of stored elements: tile t is one of them, or none."""
     walker = _walker("gradient_sums", sources, milliseconds)
     lane = terms.variable("lane")
     row, tiles = (_unknown(walker, name, 0, 2**20) for name in ("row", "tiles"))
@@ -366,7 +365,7 @@ def _turns(sources: Sources | None, milliseconds: int) -> tuple[Step, ...]:
 
     def store(before: Any, pointer: Pointer, value: Any, mask: Any) -> Number:
         at, inside = settled(walker.given, [pointer.at, as_number(mask).as_condition])
-        # The element of tile t is the one whose place is that of t.
+        # The element of tile t is the one at its place.
         own = terms.add(TILE, first_of_row, lane, terms.negate(at))
         if lane in own.walk():
             raise NotDefined("elements that are stored apart")

@@ -1,11 +1,11 @@
 """The runs of one call, compared with the formula for every pair of the call.
 
-Runs that follow from closed forms are proved for every call (`verifier/claims.py`). Others the host
-looks up: it labels tiles by digits of positions or from summaries of tensors, and kernels read the
-labels. What it makes of these numbers and these tensors is checked here, for one call: the text of
-the kernels is run on its tables, as in `examples/`, and each tile that it visits, or leaves out,
-or does not mask, is compared with the elements of the formula. The runs of blocks of keys, which
-the loop of CPUs is given, are compared likewise.
+Runs that follow from closed forms are proved for every call (`verifier/claims.py`). For other masks
+the host labels tiles, by digits of positions or from summaries of tensors, and kernels look up
+runs in these labels. They are checked here for one call: the text of the kernels is run on the
+labels, as in `examples/`, and each tile that it visits, leaves out or does not mask is compared
+with the elements of the formula. The runs of blocks of keys that the CPU loop gets are compared
+likewise.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _NO_TILE: Final = 2**30
 
 
 def extents_of(form: Bound, length: int | None) -> Extents:
-    """A call of so many queries and keys; without a length of as many as the tensors are for."""
+    """A call of `length` queries and keys; by default, of as many as the tensors are for."""
     sizes: dict[str, list[int]] = {"q_idx": [], "kv_idx": [], "batch": [], "head": []}
     for slot, axis, index in form.structure.table_indices:
         if index.op == "index":
@@ -82,9 +82,9 @@ def claims_of_call(
     Args:
         form: an expression with its numbers and tensors.
         length: queries and keys of the call; None for as many as its tensors have.
-        targets: kernels whose runs are meant.
+        targets: the kernels whose runs are checked.
         looked_up_only: leave out runs that are proved for every call.
-        sources: other texts of files of the kernels, by name.
+        sources: texts in place of files of the kernels, by name.
     """
     try:
         call = _Call(form, extents_of(form, length), sources)
@@ -105,7 +105,7 @@ def claims_of_call(
 
 @dataclass
 class _Call:
-    """A call: its formula computed for every pair, and the runs of its kernels."""
+    """A call: the value of its formula for every pair, and the runs of its kernels."""
 
     form: Bound
     extents: Extents
@@ -132,7 +132,7 @@ class _Call:
     def checks(
         self, targets: Sequence[Target], looked_up_only: bool
     ) -> Iterator[tuple[str, Callable[[], str | None]]]:
-        """The hooks that find runs, and what is wrong with theirs, None for nothing."""
+        """The hooks that find runs, each with the error in its runs, None for none."""
         for name, of in _HOOKS if set(targets) - {"cpu"} else ():
             bounds = self._read.bounds(name)
             if bounds.looked_up or not looked_up_only:
@@ -163,7 +163,7 @@ class _Call:
     def _finder(
         self, bounds: Bounds, of: Of, from_last: int, columns: int
     ) -> Callable[..., Iterator[tuple[int, int, bool]]]:
-        """The runs of a row of tiles, as the kernels' text gives them."""
+        """The runs of a row of tiles, found by the kernels' text."""
         layout = layout_of(self.form, self.extents, of)
         marks: Any = None
         if bounds.looked_up:
@@ -243,7 +243,7 @@ class _Call:
 def _labels(
     runs: Iterator[tuple[int, int, bool]], columns: int, width: int = _COLUMNS
 ) -> torch.Tensor:
-    """Counts of the visits to each tile, and of those without its mask, `[tiles, 2]`."""
+    """How often each tile is visited, and how often without its mask, `[tiles, 2]`."""
     found = torch.zeros(-(-columns // width), 2, dtype=torch.int64)
     for begin, end, masked in runs:
         if not 0 <= begin < end <= len(found):
@@ -256,7 +256,8 @@ def _labels(
 def _differs(
     labels: torch.Tensor, row: torch.Tensor, width: int = _COLUMNS, cut: bool = True
 ) -> str | None:
-    """A tile that is visited twice, left out with a kept pair, or not masked with a dropped one."""
+    """A tile that is visited twice, left out although it keeps a pair, or not masked although it
+    drops one."""
     missing = -row.shape[1] % width
     kept = torch.nn.functional.pad(row, (0, missing)).unflatten(1, (-1, width))
     some, every = kept.any(-1).any(0), kept.all(-1).all(0)

@@ -1,8 +1,7 @@
-"""Whose turn it is to add to dQ: counts of visits in earlier and in later rows, for any visits.
+"""Turns to add to dQ: counts of the visits in earlier and in later rows, for any visits.
 
-Of one tile of queries and any row r. `visits_before(n)` is the number of visits of that tile in
-rows before n: it grows by `visit(n)` from n to n + 1, is 0 up to row 0 and stays from the last row
-on.
+All facts are about one tile of queries. `visits_before(n)` is the number of visits to it in rows
+before n: it grows by `visit(n)` from n to n + 1, is 0 at row 0 and constant after the last row.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _SIZE, _TILES = terms.variable("rows"), terms.variable("tiles")
 def lemmas_of_turns(
     sources: Sources | None, milliseconds: int
 ) -> Iterator[tuple[str, str, Callable[[], tuple[Step, ...]]]]:
-    """The function of the kernels, with the claim about it and its proof."""
+    """The function of the kernels, with a claim about it and its proof."""
     text = "how many visits there are in later rows, and in earlier ones, for any visits"
     yield "gradient_sums.turns", text, partial(_turns, sources, milliseconds)
 
@@ -46,7 +45,7 @@ def _visit(row: Term) -> Term:
 
 
 def _at(row: Term) -> list[Term]:
-    """Facts about `before` at a row alone."""
+    """Facts about `before` at one row."""
     none = terms.equal(_before(row), number(0))
     return [*between(0, _before(row), 2**30), terms.either(terms.greater(row, number(0)), none)]
 
@@ -126,7 +125,7 @@ def _of_rows(rows: int, sources: Sources | None, milliseconds: int) -> list[Step
         return found[0], terms.value_of_number(step)
 
     def summed(value: Number, last: Term) -> Number:
-        """Visits from the row of lane 0 to that of the last one."""
+        """The number of visits from the row of lane 0 to that of the last lane."""
         first, step = lanes(value)
         low, high = first, terms.add(first, last)
         if step == -1:

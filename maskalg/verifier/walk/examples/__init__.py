@@ -1,1 +1,1 @@
-"""Small cases at which a walk goes wrong, found by running the text that the proofs read."""
+"""Small cases on which a walk goes wrong, found by running the text that the proofs read."""

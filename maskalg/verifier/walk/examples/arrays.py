@@ -1,6 +1,6 @@
-"""Calls at which kernels that compute with whole blocks go wrong, found by running their text.
+"""Calls on which kernels of whole blocks go wrong, found by running their text.
 
-Blocks are arrays of numpy, and a pointer is places of a memory: no other may be read or stored.
+Blocks are numpy arrays, and a pointer is an array of places of a memory; others cannot be accessed.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def _one_of_all(values: Any, axis: int, _function: object) -> Any:
 
 
 class _Programs:
-    """Kernels of a file as functions, and the program that one of them is."""
+    """The kernels of a file as functions, and the program that runs them."""
 
     def __init__(self, file: str, sources: Sources | None) -> None:
         self.at: tuple[int, ...] = (0,)
@@ -95,7 +95,7 @@ class _Programs:
 
 
 def _found(check: Callable[[], str | None]) -> str | None:
-    """The error that a check finds, in words; None without one, or where the text cannot be run."""
+    """The error that a check finds, in words; None if it finds none or the text cannot be run."""
     try:
         return check()
     except Endless:
@@ -110,7 +110,7 @@ def _found(check: Callable[[], str | None]) -> str | None:
 
 
 def wrong_turns(sources: Sources | None = None) -> str | None:
-    """Visits that are stored, or counted, otherwise than they are; None where all are right."""
+    """Visits that the kernels store or count wrongly; None if all are right."""
     programs, drawn = _Programs("gradient_sums", sources), random.Random(0)
     for tiles in (1, 9, 130, 300):
         for _ in range(4):
@@ -181,7 +181,7 @@ def _wrong_counts(programs: _Programs, visited: Any, together: int) -> str | Non
 
 
 def wrong_bits(sources: Sources | None = None) -> str | None:
-    """A pair whose bit is not what the mask says of it; None where all are right."""
+    """A pair whose bit differs from the mask; None if all are right."""
     programs, drawn = _Programs("kept_bits", sources), np.random.default_rng(0)
     for rows, columns in ((5, 40), (70, 130), (130, 300)):
         for of_keys in (False, True):

@@ -1,6 +1,6 @@
-"""Intervals at which the C++ loop over blocks goes wrong, found by running its text on small ones.
+"""Intervals on which the C++ loop over blocks goes wrong, found by running its text on small ones.
 
-The functions are executed as the Python that they are proved from.
+The functions run as the same Python from which they are proved.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class _Spans(NamedTuple):
 
 
 def wrong_blocks(sources: Sources | None = None) -> str | None:
-    """A row that the loop does not visit as it should, and what it does there."""
+    """A row on which the loop goes wrong, and the error."""
     names: dict[str, Any] = {
         "I": int, "boolean": bool, "no": lambda x: not x, "least": min, "most": max,
         "where": lambda chosen, then, otherwise: then if chosen else otherwise,
@@ -80,7 +80,7 @@ def _of_intervals(names: dict[str, Any], row: Row) -> Iterator[str]:
 
 
 def _of_runs(names: dict[str, Any], row: Row) -> Iterator[str]:
-    """Errors of `listed` on a row each of whose tiles is a run."""
+    """Errors of `listed` on a row whose tiles are a run each."""
     labels = [row.label(tile) for tile in range(-(-row.kv_len // _BLOCK))]
     firsts, ends = _List(range(len(labels))), _List(range(1, len(labels) + 1))
     at, masked = (_List([0] * 2 * len(labels)) for _ in range(2))

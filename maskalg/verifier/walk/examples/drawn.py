@@ -1,8 +1,9 @@
-"""Calls of which a row is not computed once, found by running the loops of persistent programs.
+"""Calls in which a row is not computed exactly once, found by running the loops of persistent
+programs.
 
-A producer and two consumers of each program take turns, in orders drawn at random. What they do to
-barriers, to places of rows and to the counter is their own text. Rows have no tiles, so that warps
-wait for a row's queries, or keys, and for nothing else: two methods stand for the body of a row.
+A producer and two consumers of each program take turns, in random orders. Their own text changes
+barriers, places of rows and the counter. Rows have no tiles, so warps wait for a row's queries or
+keys alone: two methods stand for the body of a row.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ def wrong_rows(sources: Sources | None = None) -> str | None:
 
 
 class _Texts:
-    """The functions that programs run; those that may wait are generators."""
+    """The functions that programs run; functions that may wait are generators."""
 
     def __init__(
         self, producer: tuple[str, str], consumer: tuple[str, str], held: int,
@@ -84,7 +85,7 @@ class _Waits(ast.NodeTransformer):
 
 
 class _Wrong(Exception):
-    """What goes wrong, in words."""
+    """An error, in words."""
 
 
 @dataclass
@@ -132,7 +133,7 @@ class _Names(SimpleNamespace):
 
 
 class _Call:
-    """A call of so many programs: the counter, and the rows that each consumer computed."""
+    """A call of a number of programs: the counter, and the rows that each consumer computed."""
 
     def __init__(self, texts: _Texts, count: int, total: int) -> None:
         self.texts, self.count, self.total = texts, count, total
@@ -140,7 +141,7 @@ class _Call:
         self._computed: list[list[int]] = [[] for _ in range(_CONSUMERS)]
 
     def wrong(self, order: random.Random) -> str | None:
-        """What goes wrong where warps take turns in an order; None if nothing does."""
+        """The error if warps take turns in a given order; None if there is none."""
         warps: list[tuple[Waits, Callable[[], bool]]]
         warps = [(warp, bool) for at in range(self.count) for warp in self._warps(at)]
         while warps:

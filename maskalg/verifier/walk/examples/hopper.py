@@ -1,7 +1,7 @@
-"""Rows of tiles at which a walk of Hopper's kernels goes wrong, found by running what moves it.
+"""Rows of tiles on which a walk of Hopper's kernels goes wrong, found by running its statements.
 
-Of a function only statements that move `run` or i are executed, as Python, with every choice of the
-kernel's options.
+Only the statements that change `run` or i are run, as Python, with every choice of the kernel's
+options.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _FIRST: Final = 5  # the number of a row's first tile: other rows were gone over
 
 
 def wrong_walk_of_hopper(sources: Sources | None = None) -> str | None:
-    """The first error of a walk of Hopper's kernels, in words; None where no example shows one."""
+    """The first error of a walk of Hopper's kernels, in words; None if no example shows one."""
     told = (*_of_rings(sources), *_of_order(sources))
     return next(iter(told), None) or next(_of_loops(sources), None)
 

@@ -1,4 +1,4 @@
-"""Tables of intervals at which a walk goes wrong, found by running its text on small ones.
+"""Tables of intervals on which a walk goes wrong, found by running its text on small ones.
 
 The functions of the kernels are executed from the same source as they are proved from, as Python:
 `tl` stands for a few functions of numbers, which wrap at 32 bits and divide towards zero.
@@ -26,7 +26,7 @@ _NO_TILE: Final = 2**30
 
 
 class Integer(int):
-    """An integer of 32 bits, as a kernel computes with it."""
+    """An integer of 32 bits, with a kernel's arithmetic."""
 
     def to(self, _of: object) -> Integer:
         return self
@@ -96,7 +96,7 @@ class Run(NamedTuple):
 def functions(
     name: str, sources: dict[str, str] | None = None, known: dict[str, Any] | None = None
 ) -> dict[str, Any]:
-    """The functions of a file of kernels that can be run as Python; `known` names what they use."""
+    """The functions of a file of kernels, run as Python; `known` has the names they use."""
     text = (sources or {}).get(name) or kernel_source(name)
     names: dict[str, Any] = {
         "triton": SimpleNamespace(jit=_itself), "tl": _LANGUAGE, "NamedTuple": NamedTuple,
@@ -156,7 +156,7 @@ def rows(seed: int = 0) -> Iterator[Row]:
 
 
 def wrong_walk(sources: dict[str, str] | None = None) -> str | None:
-    """A row that some walk of the kernels does not visit as it should, and what it does there."""
+    """A row on which some walk of the kernels goes wrong, and the error."""
     runs, decode = functions("runs", sources), _decoding(sources)
     for row in rows():
         for told, parts in _walks(runs, decode, row):

@@ -1,4 +1,4 @@
-"""Labels at which runs that are looked up go wrong, found by running the kernels' text on few."""
+"""Labels on which looked-up runs go wrong, found by running the kernels' text on small ones."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _every() -> Iterator[Cells]:
 
 
 def wrong_marks(sources: dict[str, str] | None = None) -> str | None:
-    """Labels for which a function finds a wrong run, and the run; None where it finds all."""
+    """Labels for which a function finds a wrong run, and the run; None if all are right."""
     runs = functions("runs", sources)
     for cells in _every():
         for name, spans, from_last in (
@@ -73,7 +73,7 @@ def wrong_marks(sources: dict[str, str] | None = None) -> str | None:
             one_row = cells
             if "either" in name:
                 first = list(cells.labels[0])
-                if cells.length % (1 << cells.grain_bits):  # what the length cuts is never FULL
+                if cells.length % (1 << cells.grain_bits):  # a cut tile is never FULL
                     first[-1] = min(first[-1], PARTIAL)
                 one_row = Cells((tuple(first),), *_rest(cells))
             try:
