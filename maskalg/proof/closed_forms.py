@@ -1,4 +1,4 @@
-"""The result of a proof as formulas: what schedules evaluate and kernels render.
+"""The result of a proof as formulas, which schedules evaluate and kernels render.
 
 No SymPy here. Formulas range over `q0, q1` (first and last query of a tile), batch, head and the
 slots of the structure; `step` nodes read the monotone tables of documents.
@@ -26,8 +26,7 @@ _MOST_SPANS: Final = 16
 class Residue:
     """(q - k + offset) mod modulus is `residue` (or is not, unless `holds`), inside a box.
 
-    The bounds are those of the clause on q, on k and on q - k; with them a tile is decided
-    exactly.
+    The box is given by the clause's bounds on q, on k and on q - k, so a tile is decided exactly.
     """
 
     offset: Node
@@ -44,8 +43,8 @@ class Residue:
 
 @dataclass(frozen=True)
 class Relation:
-    """holds(f(own), g(other)): `node` reads tables at its query and key index, which stand here
-    for the categories f and g of the own and the other position; `own_index` says which is f."""
+    """A condition on categories f(own) and g(other): `node` reads a table of pairs at its query and
+    key index, which stand for these categories; `own_index` says which stands for f."""
 
     node: Node
     own_index: str
@@ -57,19 +56,22 @@ class Relation:
 class Section:
     """A clause with one index eliminated position by position, where no closed form is exact.
 
+    Example: `ids[q] == ids[k]` with own index "q_idx". For each key, some query between two bounds
+    must have the key's id.
+
     For a position of the `other` index at which `others` hold, some position x of the `own` index
-    with max(lows) <= x <= min(highs) must satisfy the rest. Bounds, and the second formula of each
-    pair, are functions of the other index; `members` and the first formula of each pair are
-    functions of the own one. There is one kind of rest at most: `order`, `distances`, `equal` or
-    `relation` (`equal` also beside `order`); `members` go with `order`, `equal` and `relation`.
+    with max(lows) <= x <= min(highs) must satisfy the remaining conditions. Bounds, and the second
+    formula of each pair, are functions of the other index; `members` and the first formula of each
+    pair are functions of the own one. A section has at most one of `order`, `distances`, `equal`
+    and `relation` (but may have `equal` beside `order`); `members` go with all but `distances`.
 
     Attributes:
         own, other: "q_idx" and "kv_idx", or the reverse.
         lows, highs: bounds of the own index.
         others, members: conditions on the other and on the own index alone.
-        equal: (f, g, holds): f(own) == g(other), or != where not `holds`.
-        order: (f, g): f(own) + g(other) >= 0; each f is the first one or minus the first one;
-            beside them so is each f of `equal`, with one != at most.
+        equal: (f, g, holds): f(own) == g(other), or != unless `holds`.
+        order: (f, g): f(own) + g(other) >= 0. Each f is the first f or its negative; so is each f
+            of `equal` beside them, of which at most one has !=.
         distances: conditions on the distance q - k alone.
         relation: a condition on the categories of both positions.
     """
@@ -90,12 +92,12 @@ class Section:
 class Span:
     """The keys `max(lows) <= k <= min(highs)` of a query tile, when every guard is >= 0.
 
-    An empty tuple is no bound. `exact` says that each key in it is touched by some query of the
-    tile, provided that equal ids are contiguous in each pair of tables of `documents` (for two
-    tables, and in the same order); otherwise the span is an outer bound. `residue` thins the
-    tiles inside it further, and `keys`, a condition on the key alone, thins its keys. `section`
-    decides exactly where the span does not; where there is none, `clause` is all the span stands
-    for, to be looked at tile by tile.
+    An empty tuple means no bound. `exact`: some query of the tile touches each key of the span,
+    provided that equal ids are contiguous in each pair of tables of `documents` (and in the same
+    order, for two tables); otherwise the span is an outer bound. `residue` leaves out some tiles of
+    the span, and `keys`, a condition on the key alone, some of its keys. If the span is not exact,
+    `section` decides each tile exactly; without a section, `clause` is the whole condition of the
+    span, evaluated tile by tile.
     """
 
     lows: tuple[Node, ...]
@@ -110,7 +112,7 @@ class Span:
 
     @property
     def bounds(self) -> tuple[Node, ...]:
-        """Its bounds and guards."""
+        """The bounds and guards."""
         return self.lows + self.highs + self.guards
 
     @property
@@ -123,8 +125,7 @@ class Span:
 class ClosedForms:
     """Empty: outside every `touched` span. Full: outside every `unfull` span.
 
-    Where `digits` are there, they decide each block exactly, and the spans only enclose what is
-    kept.
+    If there are `digits`, they decide each block exactly, and the spans only enclose the kept keys.
     """
 
     touched: tuple[Span, ...]
@@ -135,7 +136,7 @@ class ClosedForms:
 
     @property
     def spans(self) -> tuple[Span, ...]:
-        """Those of touched keys, then those of keys that are not full."""
+        """The spans of touched keys, then those of keys that are not full."""
         return self.touched + self.unfull
 
     @property
@@ -145,7 +146,7 @@ class ClosedForms:
 
     @property
     def simplified(self) -> bool:
-        """Whether loops over tiles are given wider bounds, as there are too many spans."""
+        """Whether loops over tiles get wider bounds, because there are too many spans."""
         return len(self.spans) > _MOST_SPANS
 
     @property
@@ -156,7 +157,7 @@ class ClosedForms:
 
 
 def in_kernels(bound: Node) -> bool:
-    """Whether loops over tiles are given a bound; those on inverse tables and sets are left out."""
+    """Whether loops over tiles get a bound; bounds with inverse tables or sets are left out."""
     return not any(
         node.op == "member" or (node.op == "step" and str(node.data).endswith("'"))
         for node in bound.walk()
@@ -167,7 +168,7 @@ _RUNGS: Final = ("closed form", "token sets", "tile predicates", "summaries", "e
 
 
 def last_rung(spans: tuple[Span, ...]) -> str:
-    """The last step of the ladder that some of the spans need."""
+    """The last step of the ladder that any of the spans needs."""
     return max(map(_rung_of, spans), key=_RUNGS.index, default=_RUNGS[0])
 
 
@@ -185,5 +186,5 @@ def _rung_of(span: Span) -> str:
 
 
 def every_key(clause: Node) -> Span:
-    """The span of a formula that the proof has not taken apart."""
+    """The span of a formula that the proof did not split."""
     return Span((), (), (), None, exact=False, documents=(), clause=clause)

@@ -1,4 +1,4 @@
-"""Equal ids of documents, as masks compare them and as their tables are read."""
+"""Comparisons of document ids in masks, and reads of their tables."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .closed_forms import ROW_FIRST, ROW_LAST
 
 @dataclass(frozen=True)
 class SameDocument:
-    """Reads of ids at a query and at a key that a mask compares."""
+    """A comparison of ids: the read at a query and the read at a key."""
 
     of_query: Node
     of_key: Node
@@ -23,7 +23,8 @@ class SameDocument:
         return Node("step", "int", (*leading, self.of_query.args[-1]), name, own)
 
     def queries(self) -> list[Node]:
-        """The first and last query that may have the key's id, moved as the query is."""
+        """The first and last query whose ids may equal the key's, less the offset of the query's
+        read."""
         own = self.of_query.own[0] is self.of_key.own[0]
         leading = self.of_query.args[:-1] or self.of_key.args[:-1]
         slots = (*self.of_query.own, *self.of_key.own)
@@ -38,7 +39,7 @@ class SameDocument:
 
 
 def without_query(position: Node) -> Node | None:
-    """The offset in `q_idx + offset`."""
+    """`offset`, from `q_idx + offset`."""
     terms = position.args if position.op == "add" else (position,)
     rest = [term for term in terms if term != nodes.Q]
     if len(rest) != len(terms) - 1 or any("q_idx" in term.indices() for term in rest):
@@ -49,7 +50,7 @@ def without_query(position: Node) -> Node | None:
 def same_document(node: Node) -> SameDocument | None:
     """An equality of an entry at a query and an entry at a key, else None.
 
-    Real entries are no ids: they are rounded to be compared, and may be NaN.
+    Real entries are not ids: comparisons round them, and they may be NaN.
     """
     if any(arg.op != "read" or not arg.args or arg.kind == "real" for arg in node.args):
         return None
@@ -78,9 +79,9 @@ def _side(position: Node) -> str:
 
 
 def inside(position: Node) -> bool:
-    """Whether every call has this position checked against the length of the table.
+    """Whether every call checks this position against the length of the table.
 
-    A query that a certificate proposes is one of several, among them an end of the tile.
+    A certificate proposes queries such as max(q0, x): then each argument has to be checked.
     """
     proposed = next((n for n in position.walk() if _is_proposal(n)), None)
     if proposed is not None:

@@ -1,10 +1,11 @@
-"""A proof by elimination: clauses of a mask, and the keys that some query of a tile gives each.
+"""A proof by elimination: the clauses of a mask, and for each the keys that some query keeps.
 
-Both sides are taken: the pairs that the mask keeps give the touched keys, those that it drops the
-keys that are not full. Of one query tile and all its keys, each clause becomes one interval of
-keys: Fourier-Motzkin elimination of the query index over [q0, q1], with the exact inverses of
-`symbols` in place of division by a coefficient. Over the integers nothing is lost: a key is in
-the interval if and only if some query of the tile keeps it, unless the clause says otherwise.
+There are two sides: kept pairs give the touched keys, dropped pairs the keys that are not full.
+For a tile of queries, each clause becomes one interval of keys: Fourier-Motzkin elimination of the
+query index over [q0, q1], with the exact inverses of `symbols` in place of division by a
+coefficient. This is exact over the integers: a key is in the interval if and only if some query of
+the tile satisfies the clause. An interval for which a part of the clause was left out is marked as
+not exact.
 """
 
 from __future__ import annotations
@@ -37,12 +38,12 @@ from .symbols import Step, Symbols, expanded, holds, k, q, q0, q1
 
 @dataclass(frozen=True)
 class ClauseStep:
-    """One clause and the keys that some query of a tile satisfies it with.
+    """One clause, and the keys for which some query of a tile satisfies it.
 
     Attributes:
         clause: the literals that hold together.
-        interval: keys left after the query was eliminated; None where there are none.
-        section: how each position is decided where the interval is not exact.
+        interval: keys left after the query was eliminated; None if there are none.
+        section: decides each position if the interval is not exact.
     """
 
     clause: Clause
@@ -55,10 +56,10 @@ class Side:
     """One side of a proof.
 
     Attributes:
-        steps: one for each clause; None where there were more cases than the proof looks at.
+        steps: one for each clause; None if there were more cases than the budget.
         spans: the closed forms, without repetition.
         texts: the same as text, a line for each.
-        reasons: why tiles may stay open.
+        reasons: why some tiles may stay undecided.
     """
 
     steps: tuple[ClauseStep, ...] | None
@@ -69,7 +70,7 @@ class Side:
 
 @dataclass(frozen=True)
 class Elimination:
-    """Both sides of a proof, what is assumed of the parameters, and the order of literals."""
+    """Both sides of a proof, the assumptions about parameters, and the order of literals."""
 
     kept: Side
     dropped: Side
@@ -112,7 +113,7 @@ def _slots(reads: tuple[Node, Node]) -> list[Slot]:
 
 
 def _undeclared(documents: frozenset[IdPair]) -> list[IdPair]:
-    """The pairs of id tables whose order no declaration says."""
+    """The pairs of id tables without a declared order."""
     return [pair for pair in documents if common_order(*pair) is None]
 
 
@@ -194,9 +195,9 @@ def _assumptions(symbols: Symbols) -> tuple[str, ...]:
 class KeyInterval:
     """Keys max(lows) <= k <= min(highs) of one clause, if all `guards` are >= 0.
 
-    Of these, the ones at which all of `keys` hold. `exact` is False when a part of the clause had
-    to be left out (the interval is then too wide, never too narrow); it holds only where the id
-    tables in `documents` are in order.
+    Only keys at which all of `keys` hold count. `exact` is False if a part of the clause was left
+    out: the interval is then too wide, never too narrow. `exact` is conditional on the order of the
+    id tables in `documents`.
     """
 
     lows: list[Any] = field(default_factory=list)
@@ -215,7 +216,7 @@ class KeyInterval:
 
 @dataclass
 class Box:
-    """Bounds on q, on k and on q - k: where a congruence can be decided tile by tile."""
+    """Bounds on q, on k and on q - k, within which a congruence is decided tile by tile."""
 
     q_lows: list[Any] = field(default_factory=list)
     q_highs: list[Any] = field(default_factory=list)
@@ -233,7 +234,7 @@ class Projection:
         self._signs = signs
 
     def interval(self, clause: Clause) -> KeyInterval | None:
-        """The keys some query in [q0, q1] keeps by this clause; None when there are none."""
+        """The keys that some query in [q0, q1] keeps by this clause; None if there are none."""
         found = KeyInterval()
         q_lows, q_highs = [q0], [q1]
         queries: list[Node] = []
@@ -252,7 +253,7 @@ class Projection:
                 return None
         if queries:
             members = nodes.conjunction(*queries)
-            # The bounds without the set are weaker, but kernels are given no sets.
+            # Kernels get no sets, so they need the weaker bounds without the set.
             q_lows += [self._symbols.members(members, "next", low) for low in q_lows]
         for low in q_lows:
             for high in q_highs:
@@ -288,7 +289,7 @@ class Projection:
         q_highs: list[Any],
         queries: list[Node],
     ) -> bool:
-        """Put a literal where it bounds; False when the clause cannot be satisfied."""
+        """Add a literal to the bounds that it is about; False if the clause cannot be satisfied."""
         found.documents |= literal.documents
         if not holds(literal.expression, q):
             return self._condition(found, literal.expression)
@@ -305,12 +306,13 @@ class Projection:
         return True
 
     def _clamped(self, expression: Any) -> bool:
-        """Whether it reads a table at positions that may lie outside."""
+        """Whether an expression reads a table at positions that may lie outside."""
         clamped = self._symbols.clamped
         return bool(clamped) and any(step.family in clamped for step in expression.atoms(Step))
 
     def _widened(self, found: KeyInterval, expression: Any) -> bool:
-        """A bound by a table at q, which may be clamped there: the weakest of the tile."""
+        """A bound that reads a table at q, where reads may be clamped: the weakest bound of the
+        tile."""
         found.reasons.append(f"{expression} >= 0 reads a table where it may end")
         terms = []
         for term in sp.Add.make_args(expression):
@@ -342,12 +344,13 @@ class Projection:
         return True
 
     def _crosses(self, expression: Any) -> bool:
-        """Whether it reads tables from one tensor of ids to another; a section is then exact."""
+        """Whether an expression reads tables from one tensor of ids to another; a section is then
+        exact."""
         families = {step.family for step in expression.atoms(Step)} - set(self._symbols.sets)
         return not all(self._symbols.own_ids(family) for family in families)
 
     def _extreme(self, candidates: list[Any], largest: bool) -> list[Any]:
-        """Without the candidates that another one always exceeds (or stays below)."""
+        """The candidates that no other one always exceeds (or stays below)."""
         kept: list[Any] = []
         for candidate in dict.fromkeys(candidates):
             if any(self._beats(other, candidate, largest) for other in kept):
@@ -366,7 +369,7 @@ class Projection:
             found.reasons.append("two remainders of q - k in one clause")
 
     def _box(self, clause: Clause) -> Box | None:
-        """The clause as bounds on q, k and q - k, or None where it says more."""
+        """The clause as bounds on q, k and q - k; None if it has other literals."""
         box = Box()
         for literal in clause:
             if not isinstance(literal, AtLeastZero):

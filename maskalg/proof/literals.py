@@ -1,9 +1,16 @@
 """From a mask to clauses of literals: disjunctive normal form over the integers.
 
-A literal is an inequality `e >= 0`, a congruence on the distance of query and key, a condition on
-one index or on their distance, an equality of a function of the query and one of the key, or a
-part the proof does not reason about. Only inequalities of that form occur: `simplify` and the
-solvers of SymPy reason over the reals and would lose positions.
+A literal is one of:
+
+- an inequality `e >= 0` (all inequalities have this form);
+- a congruence on the distance of query and key;
+- a condition on one index or on the distance;
+- an equality of a function of the query and one of the key;
+- an entry of a table of pairs, at categories of query and key;
+- a part that the proof does not reason about.
+
+`simplify` and the solvers of SymPy are not used: they reason over the reals and would lose
+positions.
 """
 
 from __future__ import annotations
@@ -56,7 +63,7 @@ class Alone:
 class Equal:
     """left(q) == right(k) when `holds`, != when not.
 
-    With `documents`, inequalities of the same clause say it too, exactly if ids are contiguous.
+    With `documents`, inequalities of the same clause say the same, exactly if ids are contiguous.
     """
 
     left: Node
@@ -77,7 +84,7 @@ class Related:
 
 @dataclass(frozen=True)
 class Opaque:
-    """A condition taken as unknown; `why` says what the proof cannot reason about."""
+    """A condition that the proof cannot reason about, and why; it counts as unknown."""
 
     node: Node
     holds: bool
@@ -139,7 +146,8 @@ class Clauses:
         return tuple(kept)
 
     def _stands_for(self, known: Literal, wanted: Literal) -> bool:
-        """Whether a clause with the one needs no other; sections pass bounds of documents by."""
+        """Whether `known` makes `wanted` superfluous in a clause. Sections skip bounds of
+        documents, so these do not replace other bounds."""
         by_documents = isinstance(known, AtLeastZero) and bool(known.documents)
         if by_documents and isinstance(wanted, AtLeastZero) and not wanted.documents:
             return False
@@ -183,7 +191,7 @@ class Clauses:
         return [(AtLeastZero(expression, documents),)]
 
     def _other(self, node: Node, holds: bool, why: str) -> list[Clause]:
-        """An atom that is no inequality: a set, an equality of two functions, or unknown."""
+        """A literal that is not an inequality: a set, an equality of two functions, or unknown."""
         index = separation.index_of(node)
         sides = separation.equal_sides(node) if node.op == "eq" else None
         if sides is not None and index in ("distance", None):
@@ -273,7 +281,7 @@ class Clauses:
             mirrored = expanded(inside - k + q)
             if mirrored.has(q, k) or residue != 0:
                 return None
-            # k - q + c is a multiple of m exactly when q - k - c is.
+            # k - q + c is a multiple of m if and only if q - k - c is.
             offset = -mirrored
         if residue.has(q, k) or not residue.is_Integer:
             return None
@@ -287,8 +295,9 @@ class Clauses:
 
 
 def _in_order(clause: Clause, signs: Signs) -> list[Literal]:
-    """The literals in their order, each once. Hashes, which differ by process, have no say in it:
-    how many steps a proof takes, and so where it ends for want of them, depends on the order."""
+    """The literals in a fixed order, each once. Hashes differ between processes and must not decide
+    it, because the order decides how many steps a proof takes, and so whether it exceeds its
+    budget."""
 
     def place(literal: Literal) -> tuple[object, ...]:
         if isinstance(literal, AtLeastZero):

@@ -112,7 +112,7 @@ def _part(heading: str, rows: list[str]) -> list[Line]:
 
 
 def _texts(name: str, rows: list[str], width: int = 11) -> list[Line]:
-    """Rows after a name, with `or` between them; the axes of a row stand below each other."""
+    """Rows after a name, joined by `or`; the axes of a row are lines below each other."""
     lines: list[Line] = []
     for i, row in enumerate(rows):
         first, *others = row.split("; ")
@@ -137,7 +137,7 @@ def literal_text(literal: ProofLiteral) -> str:
 
 
 def formula_of_literal(literal: Alone | Related | Opaque) -> Node:
-    """A literal as a formula; an entry of a table of pairs is read at both categories."""
+    """A literal as a formula; a read of a table of pairs has both categories as its indices."""
     if not isinstance(literal, Related):
         return literal.node
     return moved(literal.relation, {"q_idx": literal.f, "kv_idx": literal.g})
@@ -164,7 +164,7 @@ def proof_latex(proof: Proof) -> str:
         ("touched", proof.forms.touched, proof.touched),
         ("not full", proof.forms.unfull, proof.unfull),
     ):
-        # Closed forms by digits are said in words, one line for each clause.
+        # Closed forms by digits are written as words, one line for each clause.
         by_digits = proof.forms.digits is not None
         found = (
             [text_latex(text) for text in texts] if by_digits else [_keys_latex(s) for s in spans]

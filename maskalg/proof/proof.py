@@ -1,4 +1,4 @@
-"""`mask.prove()`: the closed forms of a structure, found once and printed for a person."""
+"""`mask.prove()`: the closed forms of a structure, proved once and printed."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ class Proof(Shown):
         mask: the formula of the mask, without its values.
         formula: the same as text.
         forms: the closed forms, as formulas.
-        touched, unfull, assumptions: these and the declared bounds as text, a line for each.
+        touched, unfull, assumptions: the intervals and the declared bounds, as lines of text.
         exact: every EMPTY and FULL block is found (for documents: if their ids are contiguous).
         reasons: why the proof is not exact, if it is not.
         rung: the last step that is needed: "closed form", "digits", "token sets", "tile
             predicates", "summaries" or "evaluation".
-        milliseconds: what the proof took when it was made.
-        elimination: the steps, for `steps()`; None where digits decide.
+        milliseconds: the time the proof took when it was made.
+        elimination: the steps, for `steps()`; None if digits decide the mask.
     """
 
     mask: Node
@@ -87,15 +87,16 @@ class Proof(Shown):
 
         Args:
             kernel: prove that the text of the kernels computes the mask instead, on all targets, as
-                `maskalg.verify` does. What is not linear needs z3: `pip install "maskalg[verify]"`.
+                `maskalg.verify` does. Claims that are not linear need z3:
+                `pip install "maskalg[verify]"`.
             dtypes: dtypes of tables, by their names in `formula`; by default tables of
                 integers are int64, of real numbers float32.
 
         Returns:
-            A `Certificate` that lists every claim and how it was proved. It says "unchecked" of
-            what it could not prove, which does not make it wrong, and verifies nothing else. With
-            `kernel` a `Verification`. A proof has no tensors, so kernels that look runs of tiles up
-            in tables that are made of tensors stay "not proved" there.
+            A `Certificate` that lists every claim and how it was proved. An "unchecked" claim could
+            not be proved, which does not make it wrong. With `kernel`, a `Verification`. A proof
+            has no tensors, so kernels that look up runs of tiles in tables made of tensors stay
+            "not proved".
 
         Raises:
             MaskValueError: `dtypes` names no table of the mask, or gives one a dtype of another
@@ -108,7 +109,7 @@ class Proof(Shown):
         return certify(self.mask, self.forms)
 
     def steps(self) -> str:
-        """The proof as a person would write it: literals, elimination, closed forms, result."""
+        """The proof step by step: literals, elimination, closed forms, result."""
         from .printed import told
 
         return "\n".join(text for _, text in told(self))
@@ -144,23 +145,24 @@ class Proof(Shown):
 
 
 def prove(expression: Expression) -> Proof:
-    """The proof for the structure of `expression`; a second one of the structure is a look-up."""
+    """The proof for the structure of `expression`; a second call with the same structure is a
+    look-up."""
     return prove_structure(bound(expression).structure)
 
 
 def prove_structure(structure: Structure) -> Proof:
-    """The proof of a structure's mask, from the cache where it was made before."""
+    """The proof of a structure's mask, from the cache if it was made before."""
     global _made
     found = _CACHE.recall(structure.mask_key)
     if found is None:
-        # Two threads may both prove it; they then share the first proof that was done.
+        # Two threads may both prove it; they then share the proof that was done first.
         found = _CACHE.keep(structure.mask_key, _prove(structure))
         _made += 1
     return found
 
 
 def closed_forms_of(structure: Structure) -> ClosedForms:
-    """The closed forms of a structure's mask: proved, or read where another process proved them."""
+    """The closed forms of a structure's mask: proved, or read from the cache folder."""
     key = structure.mask_key
     proof = _CACHE.recall(key)
     if proof is not None:

@@ -1,9 +1,9 @@
 """A clause as a section: what remains when one index is eliminated position by position.
 
-Closed forms must not depend on the position that is not eliminated; a section may. For each key
-(or for each query, whichever serves) the clause says which queries keep it: those between two
-bounds whose entries equal, exceed or lie in something. One pass over the positions prepares it,
-and each position of a tile is then decided by a look-up instead of a column of elements.
+Closed forms decide a whole tile at once; a section decides each of its keys (or each of its
+queries). A query keeps the key if it lies between two bounds and its entry satisfies a condition on
+the key's: equal, not less, or allowed by a table. One pass over the positions prepares this, and
+each position of a tile is then decided by a look-up instead of a column of elements.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class _Draft:
     relations: dict[tuple[Node, Node], list[Node]] = field(default_factory=dict)
 
     def complete(self) -> Section | None:
-        """The section, unless it has more parts than can be decided together."""
+        """The section; None if its parts cannot be decided together."""
         counted = bool(self.equal) and not self._equal_as_ordered()
         several = counted + bool(self.order) + bool(self.distances) + len(self.relations)
         unequal = sum(not holds for _, _, holds in self.equal)
@@ -61,13 +61,14 @@ class _Draft:
         )
 
     def _equal_as_ordered(self) -> bool:
-        """Whether equalities concern the function that the orders limit, one != at most."""
+        """Whether each equality is about the function that the orders limit, with at most one
+        !=."""
         bases = self._bases()
         unequal = sum(not holds for _, _, holds in self.equal)
         return bool(bases) and unequal <= 1 and all(f in bases for f, _, _ in self.equal)
 
     def _one_order(self) -> bool:
-        """Whether all orders limit one function, from below or from above."""
+        """Whether all orders limit the same function, from below or from above."""
         bases = self._bases()
         return all(f in bases for f, _ in self.order)
 
@@ -77,14 +78,14 @@ class _Draft:
 
 
 def section_of(clause: Clause, signs: Signs, symbols: Symbols) -> Section | None:
-    """The section of a clause by queries or by keys; None when neither index can go."""
+    """The section of a clause by queries or by keys; None if neither index can be eliminated."""
     return section_by(clause, "q_idx", signs, symbols) or section_by(
         clause, "kv_idx", signs, symbols
     )
 
 
 def section_by(clause: Clause, own: str, signs: Signs, symbols: Symbols) -> Section | None:
-    """The section of a clause whose own index is `own`; None when that index cannot go."""
+    """The section of a clause that eliminates the index `own`; None if that is not possible."""
     draft = _Draft(own, "kv_idx" if own == "q_idx" else "q_idx")
     if not all(_add(draft, literal, signs, symbols) for literal in clause):
         return None
@@ -92,7 +93,7 @@ def section_by(clause: Clause, own: str, signs: Signs, symbols: Symbols) -> Sect
 
 
 def formula_of(clause: Clause, symbols: Symbols) -> Node:
-    """The clause as one formula of the query and the key index."""
+    """The clause as one formula over the query and the key index."""
     parts: list[Node] = []
     for literal in clause:
         if isinstance(literal, AtLeastZero):
@@ -107,7 +108,7 @@ def formula_of(clause: Clause, symbols: Symbols) -> Node:
 def literal_formula(
     literal: Alone | Congruence | Equal | Related | Opaque, symbols: Symbols
 ) -> Node:
-    """A literal that is no inequality as a formula; whether it `holds` is left out."""
+    """The formula of a literal other than an inequality, without its `holds`."""
     if isinstance(literal, Equal):
         return nodes.eq(literal.left, literal.right)
     if isinstance(literal, Related):
@@ -123,7 +124,7 @@ def literal_formula(
 
 def _add(draft: _Draft, literal: Literal, signs: Signs, symbols: Symbols) -> bool:
     if isinstance(literal, AtLeastZero):
-        # Inequalities of document tables only say again what an equality says exactly.
+        # Inequalities of document tables follow from an equality, which is exact.
         return bool(literal.documents) or _bound(draft, literal.expression, signs, symbols)
     if isinstance(literal, Alone):
         return _condition(draft, literal)

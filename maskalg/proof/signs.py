@@ -1,8 +1,8 @@
-"""Sign proofs: is an integer expression never negative, whatever its symbols are?
+"""Sign proofs: is an integer expression never negative, for all values of its symbols?
 
 Sound and incomplete. Every symbol is replaced by its declared lower bound plus something
 non-negative; then a polynomial without a negative coefficient is non-negative. Floor divisions
-and document tables are relaxed by what is known of them, one at a time.
+and document tables are replaced by bounds of them, one at a time.
 
 Expressions come from SymPy and are compared as plain polynomials, dictionaries with integer
 coefficients. A SymPy sum is normalised each time it is built, in tens of microseconds; a proof asks
@@ -27,7 +27,7 @@ ONE: Monomial = ()
 
 
 class Atoms:
-    """Numbers the atoms of one structure, and reads SymPy expressions as polynomials in them."""
+    """Numbers the atoms of one structure; reads SymPy expressions as polynomials in them."""
 
     def __init__(self) -> None:
         self._numbers: dict[Any, int] = {}
@@ -112,7 +112,7 @@ Key = frozenset[tuple[Monomial, int]]
 
 
 class OverBudget(Exception):
-    """More clauses or sign proofs than the budget; the caller takes the next rung of the ladder."""
+    """More clauses or sign proofs than the budget; the next rung of the ladder decides the mask."""
 
 
 class Signs:
@@ -159,7 +159,7 @@ class Signs:
         return self._proved(combined([(-1, read(left)), (-1, read(right)), (-1, constant(1))]))
 
     def place(self, expression: Any) -> list[tuple[Monomial, int]]:
-        """A key to sort expressions by; the same in every process, and cheaper than their text."""
+        """A sort key of an expression, the same in every process, and cheaper than its text."""
         return sorted(self._atoms.read(expression).items())
 
     def spend(self, steps: float) -> None:
@@ -183,7 +183,8 @@ class Signs:
         return found
 
     def _no_negative_coefficient(self, polynomial: Polynomial) -> bool:
-        """Whether it is plain once each symbol is its bound plus a non-negative excess."""
+        """Whether it has no negative coefficient once each symbol is its bound plus a non-negative
+        excess."""
         total: Polynomial = {}
         for monomial, coefficient in polynomial.items():
             add_to(total, self._shift(monomial), coefficient)
@@ -192,7 +193,7 @@ class Signs:
         )
 
     def _shift(self, monomial: Monomial) -> Polynomial:
-        """The monomial in excesses; a number that stood for a symbol now stands for its excess."""
+        """The monomial in excesses: the number of a symbol now stands for its excess."""
         found = self._shifted.get(monomial)
         if found is None:
             found = product(self._shift(monomial[1:]), self._excess(monomial[0]))
@@ -235,7 +236,7 @@ class Signs:
     def _relaxed(
         self, polynomial: Polynomial, monomial: Monomial, number: int
     ) -> Iterator[Polynomial]:
-        """The term of `monomial` with a multiple of its function replaced by what bounds it."""
+        """The polynomial with a multiple of a function in `monomial` replaced by a bound of it."""
         coefficient, function = polynomial[monomial], self._atoms.expressions[number]
         read = self._atoms.read
         if isinstance(function, Step):

@@ -1,10 +1,9 @@
 """Closed forms that another process proved, read from the cache folder.
 
-Importing SymPy takes most of a process's first call; who knows the closed forms needs no SymPy. A
-file is believed if it belongs to this user alone and is whole, and if it was written of this very
-structure by the same text of all code that proofs are made by, with the same SymPy. Proofs by
-digits are not kept. `mask.prove()` reads no file: what it shows, and what `check()` checks, is
-proved where it is asked for.
+Importing SymPy takes most of a process's first call, and is not needed if the closed forms are
+known. A file is used if only this user can write it, it is complete, and it was written for the
+same structure by the same proving code and the same SymPy. Proofs by digits are not stored.
+`mask.prove()` and `check()` read no file: they prove in this process.
 """
 
 from __future__ import annotations
@@ -27,19 +26,19 @@ from ..formula.nodes import Node
 from ..formula.parameters import Slot
 from .closed_forms import ClosedForms, Relation, Residue, Section, Span
 
-enabled = os.name == "posix"  # elsewhere nobody says whose a file is
+enabled = os.name == "posix"  # other systems do not tell who owns a file
 
-_ROOMS: Final = ("formula", "engine", "proof")  # a proof is made by these, and by SymPy
+_ROOMS: Final = ("formula", "engine", "proof")  # the code of a proof, beside SymPy
 _CLASSES: Final = (ClosedForms, Span, Residue, Section, Relation)
 _DIGEST: Final = 64
 
 
 class _Other(Exception):
-    """Closed forms that are not kept."""
+    """Closed forms that are not stored."""
 
 
 def read(structure: Structure) -> ClosedForms | None:
-    """The closed forms of a structure's mask; None where none can be believed."""
+    """The stored closed forms of a structure's mask; None without a valid file."""
     key = _key(structure)
     if key is None:
         return None
@@ -51,7 +50,7 @@ def read(structure: Structure) -> ClosedForms | None:
 
 
 def write(structure: Structure, forms: ClosedForms) -> None:
-    """Keep the closed forms of a structure's mask, where the folder can be written to."""
+    """Store the closed forms of a structure's mask, if the folder can be written to."""
     key = _key(structure)
     if key is None:
         return
@@ -67,7 +66,8 @@ def write(structure: Structure, forms: ClosedForms) -> None:
 
 
 def _key(structure: Structure) -> str | None:
-    """Text of all that closed forms follow from; None where they are not kept."""
+    """The structure and the proving code as text, which closed forms follow from; None if they are
+    not stored."""
     if not enabled or "opaque" in structure.mask.ops():
         return None
     try:
@@ -80,7 +80,7 @@ def _key(structure: Structure) -> str | None:
 
 @lru_cache(maxsize=1)
 def _code() -> str | None:
-    """A digest of what proves; None where its text is not there, or is newer than this process."""
+    """A digest of the proving code; None if a file cannot be read or is newer than this process."""
     package, sympy = Path(__file__).parents[1], find_spec("sympy")
     try:
         if sympy is None or sympy.origin is None:
@@ -107,7 +107,7 @@ def _digest(text: str) -> str:
 
 
 def _own_text(path: Path) -> str | None:
-    """The text of a file that this user owns, and alone may write."""
+    """The text of a file that this user owns and nobody else may write; else None."""
     try:
         with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), encoding="utf-8") as file:
             status = os.fstat(file.fileno())
@@ -120,7 +120,7 @@ def _own_text(path: Path) -> str | None:
 
 
 def _text(value: Any) -> Any:
-    """A value as JSON has it: a formula, or what is made of formulas and slots."""
+    """A value as JSON: a formula, or a dataclass or tuple of formulas and slots."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, tuple):
@@ -136,7 +136,7 @@ def _text(value: Any) -> Any:
 
 
 def _value(text: Any, slots: tuple[Slot, ...]) -> Any:
-    """The value that a text is of, with these slots."""
+    """The value of a JSON text, with these slots."""
     if isinstance(text, list):
         return tuple([_value(part, slots) for part in text])
     if not isinstance(text, dict):

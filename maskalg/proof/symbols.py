@@ -4,7 +4,7 @@ The one door between formulas and SymPy. Each function f here satisfies, over th
 
     f(x) >= n  <=>  x >= lower(n)        f(x) <= n  <=>  x <= upper(n)
 
-which is what lets a quantifier be eliminated without losing a single position.
+so eliminating a quantifier loses no position.
 
 | f(x)                      | f(x) >= n            | f(x) <= n             |
 |---------------------------|----------------------|-----------------------|
@@ -48,7 +48,7 @@ _ASCENDING = ("first", "start", "next")  # f(x) >= n from some x on: the partner
 
 
 def expanded(expression: Any) -> Any:
-    """`sp.expand`, which takes a hundred microseconds even where there is nothing to expand."""
+    """`sp.expand`, without its hundred microseconds if there is nothing to expand."""
     for term in sp.Add.make_args(expression):
         for factor in sp.Mul.make_args(term):
             if factor.is_Add or factor.is_Pow:
@@ -57,7 +57,7 @@ def expanded(expression: Any) -> Any:
 
 
 def holds(expression: Any, symbol: Any) -> bool:
-    """Whether the symbol stands in the expression; SymPy's `has` takes ten times as long."""
+    """Whether the symbol occurs in the expression; SymPy's `has` takes ten times as long."""
     return expression is symbol or any(holds(part, symbol) for part in expression.args)
 
 
@@ -92,7 +92,7 @@ class FloorDiv(sp.Function):  # type: ignore[misc]
 
 
 class Entry(sp.Function):  # type: ignore[misc]
-    """A function of one index that is not known to be monotone: `Entry(name, q)`."""
+    """A function of one index, not known to be monotone: `Entry(name, q)`."""
 
     nargs = 2
     is_integer = True
@@ -180,11 +180,11 @@ q0, q1 = sp.Symbol("q0", integer=True), sp.Symbol("q1", integer=True)
 
 
 class Unsupported(Exception):
-    """A formula the proof does not reason about; the message says which part."""
+    """A formula that the proof does not reason about; the message says which part."""
 
 
 class Symbols:
-    """The symbols of one structure: what each stands for, and the bound declared for it."""
+    """The symbols of one structure: the formula that each stands for, and its declared bound."""
 
     def __init__(self) -> None:
         self.lows: dict[Any, int] = {q: 0, k: 0, q0: 0}
@@ -198,8 +198,8 @@ class Symbols:
         """An integer formula as a SymPy expression.
 
         Raises:
-            Unsupported: the formula divides by what may not be positive, is not an integer, or
-                has a part that the proof does not reason about and that reads both indices.
+            Unsupported: a divisor may be 0 or negative, the formula is not an integer, or a part
+                that the proof does not reason about reads both indices.
         """
         op, args = node.op, node.args
         if op == "const" and node.kind == "int":
@@ -234,7 +234,7 @@ class Symbols:
         return Step(sp.Symbol(which), sp.Symbol(name), sp.Integer(0), position)
 
     def _entry(self, node: Node) -> Any:
-        """A part of a formula, of one index at most, as a function nothing is known of."""
+        """A part of a formula that reads one index at most, as an unknown function."""
         indices = positions(node)
         if node.kind == "int" and not indices:
             return self._symbol(formula_text(node), node, None)
@@ -316,7 +316,7 @@ class Symbols:
             table = {"start": "first", "end": "last"}.get(table, table)  # the same tables
         data = table + ("'" if step.inverse and not self.own_ids(step.family) else "")
         position = self.to_node(step.position)
-        # The tables are per batch when either tensor of ids is.
+        # Tables have a row for each batch entry if either tensor of ids does.
         leading = q_read.args[:-1] or kv_read.args[:-1]
         return Node("step", "int", (*leading, position), data, own)
 
@@ -327,7 +327,8 @@ class Symbols:
         return self._symbol(cast(str, node.data), node, 0)
 
     def _per_row_constant(self, node: Node) -> Any:
-        """A table entry that depends on batch and head alone is a parameter like any other."""
+        """The symbol of an entry that depends on batch and head alone: a parameter like any
+        other."""
         low, read = None, node
         if node.op == "max":
             reads = [arg for arg in node.args if arg.op == "read"]

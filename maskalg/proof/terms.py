@@ -1,7 +1,7 @@
-"""A mask as a signed sum of clauses, so that what it keeps is counted clause by clause.
+"""A mask as a signed sum of clauses, so that kept pairs are counted clause by clause.
 
-Clauses of a mask may overlap: |A or B| = |A| + |B| - |A and B|. The conjunction of clauses is a
-clause, and those that contradict each other or say the same fall away as they are joined.
+Clauses of a mask may overlap: |A or B| = |A| + |B| - |A and B|. A conjunction of clauses is a
+clause; contradictory and repeated ones are dropped as clauses are joined.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _MOST_TERMS: Final = 48
 
 @dataclass(frozen=True)
 class Term:
-    """A clause, counted `sign` times, as a section by keys for each query, or the reverse.
+    """A clause that counts `sign` times, as a section.
 
-    `keys` has the key as its own index, `queries` the query; one of them is there.
+    `keys` has the key as its own index, `queries` the query; at least one is not None.
     """
 
     sign: int
@@ -36,7 +36,7 @@ class Term:
 
 @dataclass(frozen=True)
 class SignedSum:
-    """The kept pairs, or with `dropped` the others, are those of the terms, by their signs."""
+    """The kept pairs (if `dropped`, the dropped ones) as the sum of the terms times their signs."""
 
     terms: tuple[Term, ...]
     dropped: bool
@@ -44,7 +44,7 @@ class SignedSum:
 
 @lru_cache(maxsize=4096)
 def signed_sum(structure: Structure) -> SignedSum | None:
-    """The sum of a structure's mask; None where a clause is no section, or there are too many."""
+    """The sum of a structure's mask; None if a clause is not a section, or there are too many."""
     from .literals import Clauses
     from .signs import OverBudget, Signs
     from .symbols import Symbols
@@ -67,9 +67,9 @@ def signed_sum(structure: Structure) -> SignedSum | None:
 
 
 def _without_documents(clause: Clause) -> Clause:
-    """The clause without inequalities of document tables, which only follow from an equality.
+    """The clause without inequalities of document tables, which follow from an equality.
 
-    What two clauses have in common is then told by the equalities.
+    Conjunctions of clauses then compare equalities alone.
     """
     from .literals import AtLeastZero
 
@@ -81,7 +81,8 @@ def _without_documents(clause: Clause) -> Clause:
 
 
 def _joined(clauses: list[Clause], of: Clauses) -> Counter[Clause]:
-    """Each conjunction of clauses with how often it counts, those that count 0 times left out."""
+    """Each conjunction of clauses, and how often it counts; those that count 0 times are left
+    out."""
     from .signs import OverBudget
 
     terms: Counter[Clause] = Counter()
@@ -107,7 +108,7 @@ def _term(clause: Clause, sign: int, signs: Signs, symbols: Symbols) -> Term | N
 
 
 def _section(clause: Clause, own: str, signs: Signs, symbols: Symbols) -> Section | None:
-    """A section of the clause, remainders as sets of distances if that serves."""
+    """A section of the clause, with remainders as sets of distances if that helps."""
     from .section import section_by
 
     by_distance = _remainders_as_distances(clause, symbols)

@@ -2,8 +2,8 @@
 
 The closed forms come from elimination over monotone functions, with sign proofs of our own. Here
 each claim becomes a system of integer conditions that must have no solution. SymPy's
-linear-arithmetic solver refutes it; what is not linear enters through the few laws of
-`encoding.py`. Two kinds of claims, for every value of the parameters within their bounds:
+linear-arithmetic solver refutes it; `encoding.py` adds a few laws of operations that are not
+linear. There are two kinds of claims, for every value of the parameters within their bounds:
 
 - *sound*: a key that a query of the tile keeps (or drops) lies in one of the intervals, and the
   pair of them is one that the interval's remainder and section count;
@@ -43,8 +43,8 @@ from .obligations import (
 from .span_formulas import hull_formula, residue_formula, section_formula, span_formula
 from .witnesses import witnesses
 
-# What certificates reason about; a closed form that says more is not verified by them.
-# A field that is added to them is not here until it has a claim.
+# Fields of closed forms that certificates verify. A new field is added here with its claim; until
+# then, closed forms that use it are not verified.
 _FORM_FIELDS: Final = ("touched", "unfull", "rung", "reasons", "digits")
 _SPAN_FIELDS: Final = (
     *("lows", "highs", "guards", "residue", "exact", "documents", "keys", "section", "clause"),
@@ -130,7 +130,7 @@ def _exact(side: str, wanted: Node, alternatives: list[Node], span: Span) -> Ite
 
 
 def _implied(pair: Node, wanted: Node, *laws: str) -> str:
-    """How it is proved that each pair of the tile that the formula holds at is wanted."""
+    """How it is proved that `pair` implies `wanted`, for each pair of the tile."""
     encoder = Encoder()
     encoder.laws.update(laws)
     conditions = [*pair_of_tile(encoder), encoder.condition(pair), encoder.condition(wanted, False)]
@@ -138,7 +138,7 @@ def _implied(pair: Node, wanted: Node, *laws: str) -> str:
 
 
 def _tries(span: Span, alternatives: list[Node]) -> Iterator[str]:
-    """Ways to prove that each key of the span has a query of the tile in one of the cubes."""
+    """Attempts to prove that each key of the span has a query of the tile in one of the cubes."""
     proposed = [
         [(cube, points) for points in witnesses(cube, span.bounds)] for cube in alternatives
     ]

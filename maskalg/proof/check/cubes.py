@@ -1,6 +1,6 @@
 """Cubes: formulas as alternatives without `or`.
 
-They are made here and not by `literals.py`: what checks a proof shares no code with it.
+They are made here and not by `literals.py`: a check shares no code with the proof.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ MOST_CUBES: Final = 32
 
 
 def cubes(node: Node, holds: bool) -> list[Node]:
-    """Conjunctions of comparisons that together say the formula, or its negation.
+    """Conjunctions of comparisons, one of which holds if and only if the formula (or its negation)
+    does.
 
-    A formula of more than `MOST_CUBES` of them is left whole.
+    A formula of more than `MOST_CUBES` cubes is left whole.
     """
     found = _cubes(node, holds)
     return [node if holds else nodes.negation(node)] if found is None else found
@@ -42,9 +43,10 @@ def _cubes(node: Node, holds: bool) -> list[Node] | None:
 
 
 def cases(cube: Node) -> list[Node]:
-    """The cube by the conditions of its `where`s, each of which then stands for one branch.
+    """The cube split by the conditions of its `where`s: in each case, a `where` is one of its
+    branches.
 
-    Together the cases say the cube. With more than `MOST_CUBES` of them it is left whole.
+    The cube holds if and only if one case does. With more than `MOST_CUBES` cases it is left whole.
     """
     found, done = [cube], False
     while not done and len(found) <= MOST_CUBES:

@@ -1,23 +1,22 @@
 """The claims of forms by digits, proved again: blocks decided digit by digit.
 
-What schedules do with digits is fixed and tested on its own: an interval of positions is split in
-boxes of digits, each axis gives the key coordinates of a box of queries, and keys are those with
-all of their coordinates there. So these claims together say that the blocks are right:
+Schedules use digits in a fixed way, which is tested on its own: they split an interval of positions
+into boxes of digits; each axis gives key coordinates for a box of queries; a key is kept if all of
+its coordinates are among these. So the following claims together say that the blocks are right:
 
-- *pairs*: the mask holds at a query and a key exactly where some clause does, for the tile of that
-  query alone; `q // c` and `q % c` are what the law of floor division says of them;
-- *wider*: what an axis keeps of one coordinate it keeps of every interval around it (sound);
-- *met*: what an axis keeps of an interval it keeps of some coordinate in it (exact). The digits of
-  a box are independent of each other, so coordinates found axis by axis are those of one query;
+- *pairs*: the mask keeps a query and a key exactly if some clause does, for a tile of that query
+  alone; `q // c` and `q % c` are known by the law of floor division;
+- *wider*: if one query coordinate keeps a key coordinate, so does every interval around it (sound);
+- *met*: if an interval of query coordinates keeps a key coordinate, so does some coordinate in it
+  (exact). Digits of a box are independent, so coordinates found axis by axis make one query;
 - *digits*: the later digits of a coordinate are below their radices, and take every value there;
 - *hull*: the intervals that kernels walk hold every key of every clause (sound).
 
 Clauses are compared as formulas of one query and one key. A tile of queries is a few boxes of
-digits (`schedule/digits/digits.py`). On an axis whose digits are in order, each but the first with
-all of its values whatever the others are, the coordinates of a box are an interval, whose ends and
-the spans of the axis give the coordinates of the keys. A certificate compares a clause with the
-mask pair by pair, and each axis with itself: at an interval of query coordinates, and at each of
-them.
+digits (`schedule/digits/digits.py`). If the digits of an axis are in order, and each but the first
+takes all of its values, the coordinates of a box are an interval; from its ends, the spans of the
+axis give the coordinates of the keys. A certificate compares a clause with the mask pair by pair,
+and the spans of an axis for an interval of query coordinates with those for each of them.
 """
 
 from __future__ import annotations
@@ -68,7 +67,7 @@ def coordinate(axis: Axis, digits: list[Node]) -> Node:
 
 
 def pair_formula(part: DigitPart, clause: BoxClause) -> Node:
-    """The clause keeps the key for a tile of the query alone."""
+    """The condition that the clause keeps the key, for a tile of one query."""
     q_digits, k_digits = (
         digits_of(part.tree, nodes.add(index, offset))
         for index, offset in ((nodes.Q, part.q_offset), (nodes.K, part.k_offset))
@@ -83,18 +82,18 @@ def pair_formula(part: DigitPart, clause: BoxClause) -> Node:
 
 
 def span_formula(span: AxisSpan) -> Node:
-    """The key coordinate is in the span of the query coordinates q0..q1."""
+    """The condition that a span of query coordinates q0..q1 holds the key coordinate."""
     guards = [nodes.ge(guard, nodes.const(0)) for guard in span.guards]
     return nodes.conjunction(*between(nodes.K, span.lows, span.highs), *guards)
 
 
 def at_one_query(spans: tuple[AxisSpan, ...]) -> Node:
-    """The key coordinate is in one of the spans, of one query coordinate."""
+    """The condition that one of the spans, for one query coordinate, holds the key coordinate."""
     alone = {ROW_FIRST: nodes.Q, ROW_LAST: nodes.Q}
     return nodes.substitute(nodes.disjunction(*map(span_formula, spans)), alone.get)
 
 
-# What is reasoned about here; forms that say more are not verified.
+# Fields that are verified here; forms that use others are not verified.
 _FIELDS: Final[dict[type, tuple[str, ...]]] = {
     DigitForms: ("parts",),
     DigitPart: ("q_offset", "k_offset", "tree", "touched", "unfull"),
@@ -109,7 +108,7 @@ Kind = Literal["sound", "exact"]
 
 @dataclass(frozen=True)
 class _Projected:
-    """An axis of a clause with what it keeps; `signed` where a coordinate may be below zero."""
+    """An axis of a clause and its spans; `signed` if a coordinate may be negative."""
 
     tree: Tree
     axis: Axis
@@ -122,7 +121,7 @@ class _Projected:
         return ", ".join(names[digit] for digit in self.axis.digits)
 
     def domain(self, encoder: Encoder) -> list[Condition]:
-        """An interval of query coordinates, and a key coordinate."""
+        """The conditions on an interval of query coordinates and a key coordinate."""
         first, last, key = (encoder.term(node) for node in (ROW_FIRST, ROW_LAST, nodes.K))
         known = [] if self.signed else [first, key]
         return [NotNegative(gap) for gap in (last - first, *known)]
@@ -182,7 +181,7 @@ def _kept(
 
 
 def _implied(pair: Node, opposite: list[Node]) -> str:
-    """How it is proved that no pair in the clause is in one of the cubes of the other side."""
+    """How it is proved that no pair of the clause lies in one of the cubes of the other side."""
     found = dict.fromkeys(_apart(pair, cube) for cube in opposite)
     left = next((by for by in found if by.startswith(UNCHECKED)), None)
     return left or max(found, key=len, default="linear arithmetic")
@@ -257,7 +256,8 @@ def _counts(tree: Tree, numbers: Any, encoder: Encoder) -> list[Any]:
 def _hull_claims(
     side: str, clauses: list[tuple[DigitPart, BoxClause]], hull: tuple[Span, ...]
 ) -> Iterator[Obligation]:
-    """Whatever the top digit of a tile's queries lets a clause keep is in the hull."""
+    """Claims that the hull holds all keys that a clause may keep, given the top digits of a tile's
+    queries."""
     for kept in dict.fromkeys(kept for clause in clauses for kept in _kept_by_top(*clause)):
         encoder = Encoder()
         conditions = [*pair_of_tile(encoder), encoder.condition(kept)]
@@ -267,7 +267,7 @@ def _hull_claims(
 
 
 def _kept_by_top(part: DigitPart, clause: BoxClause) -> Iterator[Node]:
-    """Formulas of q0, q1 and the key, one of which holds where the clause keeps the key."""
+    """Formulas of q0, q1 and the key; if the clause keeps the key, one of them holds."""
     tops = [spans for axis, spans in clause.axes if axis.digits == (0,)]
     places = {
         index: digits_of(part.tree, nodes.add(index, offset))[0]
@@ -284,7 +284,7 @@ def _kept_by_top(part: DigitPart, clause: BoxClause) -> Iterator[Node]:
 
 
 def _signed(part: DigitPart, axis: Axis) -> bool:
-    """Whether a coordinate may be below zero: the top digit alone, where an offset moves it."""
+    """Whether a coordinate may be negative: only the top digit, if an offset moves it."""
     moved = part.q_offset, part.k_offset
     return axis.digits[0] == 0 and any(offset != nodes.const(0) for offset in moved)
 

@@ -1,7 +1,7 @@
-"""Formulas as conditions over integers, independently of the closed forms they are checked against.
+"""Formulas as conditions over integers, independently of the closed forms that they check.
 
-What linear arithmetic has no word for becomes an unknown, with *facts* that say what is known of
-it. Facts are instances of these laws, and of no others:
+An operation that is not linear becomes an unknown with *facts* about it. Facts are instances of
+these laws, and of no others:
 
 - floor(x / c) = f, for c >= 1:  c f <= x <= c f + c - 1;  floor((c y + x) / c) = y + floor(x / c)
 - floor(floor(x / c) / d) = floor(x / (c d)), for c, d >= 1
@@ -9,11 +9,11 @@ it. Facts are instances of these laws, and of no others:
 - e >= 0 gives c e >= 0, for c >= 1
 - a maximum (minimum) is no less (no more) than its arguments, and equals one of them
 - a `where` equals the branch its condition chooses
-- a mod c = b mod c where c divides a - b, and only there
+- a mod c = b mod c if and only if c divides a - b
 - tables of documents and members of sets: see `laws.py`
 
-An entry of a tensor is an unknown about which nothing is known, the same wherever the same entry
-is read: x = y gives t[x] = t[y].
+An entry of a tensor is an unknown without facts, the same wherever it is read: x = y gives
+t[x] = t[y].
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from .laws import MemberTerm, StepTerm, contiguous, inverses, member_laws, own_p
 
 
 class Encoder:
-    """Conditions of formulas that share unknowns, and the facts on those.
+    """Conditions of formulas that share unknowns, and the facts about those.
 
     Args:
-        values: the values of the slots, put in for numbers; None leaves every number unknown
-            within its declared bound.
+        values: the values of the slots, in place of their numbers; None leaves every number
+            unknown within its declared bound.
         contiguous: whether equal ids of documents are taken to be contiguous.
     """
 
@@ -108,7 +108,7 @@ class Encoder:
         return unknown
 
     def complete(self, conditions: list[Condition]) -> list[Condition]:
-        """The conditions, with what is known of the unknowns they hold."""
+        """The conditions and the facts about their unknowns."""
         known = [*conditions, *self._definitions, *self._same_entries()]
         divided = (*self._quotients, *self._of_quotients)
         for quotient, x, c in divided:
@@ -136,8 +136,8 @@ class Encoder:
         return [self._times(factors, condition) for condition in known]
 
     def _same_quotients(self) -> Iterator[Condition]:
-        """A quotient of the query that is at most one of the key is so times the divisor, and the
-        reverse: what the order of positions written in digits needs."""
+        """For quotients a of the query and b of the key by one divisor c: a <= b gives c a <= c b,
+        and the reverse. The order of positions written in digits needs this."""
         q, k = ({self._unknowns.get(index.canonical)} for index in (nodes.Q, nodes.K))
         of_q = [(f, c) for f, x, c in self._quotients if x.free_symbols & q]
         of_k = [(g, c) for g, y, c in self._quotients if y.free_symbols & k]
@@ -148,7 +148,7 @@ class Encoder:
                     yield Any_((NotNegative(a - b - 1), product))
 
     def _times(self, factors: dict[Any, set[Any]], condition: Condition) -> Condition:
-        """The condition with c e >= 0 beside each e >= 0 on a quotient that c is a factor of."""
+        """The condition with c e >= 0 added to each e >= 0 on a quotient that c multiplies."""
         if not isinstance(condition, NotNegative):
             parts = tuple([self._times(factors, part) for part in condition.parts])
             return type(condition)(parts)
@@ -170,7 +170,7 @@ class Encoder:
         return (Any_((NotNegative(difference - 1), NotNegative(-difference - 1))),)
 
     def _places(self, node: Node, holds: bool) -> tuple[Condition, ...]:
-        """The place of the key among the tables at the query, for an equality of ids."""
+        """Where the key lies in the query's tables, for an equality of ids."""
         pair = same_document(node)
         if pair is None:
             return ()
@@ -182,7 +182,7 @@ class Encoder:
         return (Any_((NotNegative(start - 1 - key), NotNegative(key - end - 1))),)
 
     def _remainders(self, node: Node, holds: bool) -> tuple[Condition, ...]:
-        """Conditions that a number divides a difference, for an equality of remainders."""
+        """The condition that the modulus divides a difference, for an equality of remainders."""
         found = congruence(node)
         if found is None or not _at_least_one(found.modulus):
             return ()
@@ -235,7 +235,7 @@ class Encoder:
         return quotient
 
     def _define(self, node: Node, unknown: Any) -> None:
-        """Facts on the unknown that stands for a formula."""
+        """Facts about the unknown that stands for a formula."""
         op, args = node.op, node.args
         facts = self._definitions
         if (op == "index" and node.data in ("batch", "head")) or op == "extent":
@@ -254,7 +254,7 @@ class Encoder:
             self._steps.append(StepTerm(node, unknown, self.term(args[-1])))
 
     def _same_entries(self) -> Iterator[Condition]:
-        """Reads of one table at the same places are equal."""
+        """Facts that reads of one table at the same place are equal."""
         for i, (node, value, places) in enumerate(self._reads):
             for other, entry, others in self._reads[:i]:
                 if node.own[0] is other.own[0] and len(places) == len(others):
@@ -306,7 +306,7 @@ class SameRemainder:
 
 
 def congruence(node: Node) -> SameRemainder | None:
-    """An equality of a remainder and of a remainder by the same divisor, or of any number."""
+    """An equality of two remainders by the same divisor, or of a remainder and a number."""
     for one, other in (node.args, node.args[::-1]):
         if one.op == "mod" and other.op == "mod" and one.args[1] == other.args[1]:
             return SameRemainder(one.args[0], other.args[0], one.args[1], number=False)
@@ -317,7 +317,7 @@ def congruence(node: Node) -> SameRemainder | None:
 
 
 def by_branch(node: Node) -> Node:
-    """The equality of a `where` and a value as one of the equalities of its branches."""
+    """`where(c, a, b) == x` as `c & (a == x) | ~c & (b == x)`."""
     where, other = node.args if node.args[0].op == "where" else node.args[::-1]
     chosen, then, otherwise = where.args
     return nodes.disjunction(

@@ -1,4 +1,4 @@
-"""Laws that a certificate may use: of the tables of documents, and of the members of a set.
+"""Laws that a certificate may use: about tables of documents and members of a set.
 
 The tables of documents are monotone. They are those of `schedule/intervals/steps.py`.
 
@@ -6,23 +6,23 @@ The tables of documents are monotone. They are those of `schedule/intervals/step
 - equal ids at query x and key y give first(x) <= y <= last(x)
 - different ids at query x and key y give y < start(x) or end(x) < y
 - where queries and keys read one tensor: first(x) <= x <= last(x), start(x) <= x <= end(x)
-- first(x) <= y is x <= last'(y), and last(x) >= y is x >= first'(y), the prime meaning tables from
-  keys to queries (the same tables, where both read one tensor); start and end likewise
+- first(x) <= y <=> x <= last'(y), and last(x) >= y <=> x >= first'(y); primed tables go from keys
+  to queries (and are the same tables, where both read one tensor); start and end likewise
 
-And of contiguous ones, where equal ids are contiguous (and in the same order, for two tensors),
-that start is first and end is last. Where no declaration says so, each call looks whether they are.
+If equal ids are contiguous (and in the same order, for two tensors), start = first and end = last.
+Unless ids are declared contiguous, each call tests whether they are.
 
-They hold for positions inside of the tables. `extents.py` refuses calls with others, unless an
-entry of a tensor or a repeated index stands in the position. Reads there are clamped: of a query
-moved like that only the first three laws are assumed, and of such a key nothing.
+The laws hold for positions inside of the tables. `extents.py` refuses calls with others, unless the
+position depends on an entry of a tensor or repeats an index; then reads are clamped. For a query
+moved like that only the first three laws are assumed, and for such a key none.
 
 Members of a set (`schedule/positions/sets.py`): for a tile q0..q1 of queries, all of them positions
 of the set:
 
 - next(x) >= x, or next(x) > q1;  previous(x) <= x, or previous(x) < 0
 - a member y in the tile with y >= x gives next(x) <= y; one with y <= x gives previous(x) >= y
-- next(x) <= q1 gives that next(x) is a member; previous(x) >= 0 gives that previous(x) is
-- the same of a member y that is itself previous(z) >= 0 or next(z) <= q1
+- if next(x) <= q1, it is a member; if previous(x) >= 0, it is a member
+- the same for a member y that is itself previous(z) >= 0 or next(z) <= q1
 - x <= y gives next(x) <= next(y) and previous(x) <= previous(y)
 """
 
@@ -43,7 +43,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StepTerm:
-    """A table read: `node` is the formula, `value` its unknown, `position` where it is read."""
+    """A read of a table: its formula `node`, its unknown `value`, and the `position` that is
+    read."""
 
     node: Node
     value: Any
@@ -51,7 +52,7 @@ class StepTerm:
 
     @property
     def family(self) -> str:
-        """Reads of one table, of one pair of tensors, in one batch entry."""
+        """The family of the read: one table of one pair of tensors, in one batch entry."""
         return self.family_of(cast(str, self.node.data))
 
     def family_of(self, table: str) -> str:
@@ -66,7 +67,7 @@ _CONTIGUOUS: Final = {"start": "first", "end": "last", "start'": "first'", "end'
 
 
 def contiguous(step: Node) -> Node:
-    """The table that a read of `start` or `end` equals where ids are contiguous."""
+    """The read of `first` (`last`) that equals one of `start` (`end`) if ids are contiguous."""
     name = _CONTIGUOUS.get(cast(str, step.data))
     return step if name is None else Node("step", "int", step.args, name, step.own)
 
@@ -90,7 +91,7 @@ def inverses(terms: list[StepTerm]) -> list[Condition]:
 
 
 def own_places(terms: list[StepTerm]) -> list[Condition]:
-    """The place of x itself among the tables, where queries and keys read one tensor."""
+    """first(x) <= x <= last(x), likewise start and end, where queries and keys read one tensor."""
     laws: list[Condition] = []
     for term in terms:
         q_slot, kv_slot = term.node.own
@@ -102,7 +103,8 @@ def own_places(terms: list[StepTerm]) -> list[Condition]:
 
 @dataclass(frozen=True)
 class MemberTerm:
-    """The next or previous member of a set: the formula, its unknown, and from where."""
+    """The next or previous member of a set: its formula, its unknown, and the position to start
+    from."""
 
     node: Node
     value: Any

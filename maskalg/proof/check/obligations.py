@@ -1,4 +1,4 @@
-"""Claims of a proof, and how each is discharged: by a system of conditions without solution."""
+"""Claims of a proof, each discharged by a system of conditions without solution."""
 
 from __future__ import annotations
 
@@ -23,9 +23,8 @@ class Obligation:
     Attributes:
         side: "touched" or "not full".
         kind: "sound" or "exact".
-        claim: what is claimed, as text.
-        by: how it was proved: "linear arithmetic", with the laws that entered, or "unchecked",
-            with a reason.
+        claim: the claim, as text.
+        by: "linear arithmetic", with the laws that it used, or "unchecked", with a reason.
     """
 
     side: str
@@ -39,7 +38,7 @@ class Obligation:
 
 
 def discharged(encoder: Encoder, conditions: list[Condition]) -> str:
-    """How it is proved that the conditions never hold together, or that it is not."""
+    """How it is proved that the conditions have no common solution, or "unchecked"."""
     verdict = refutation(encoder.complete(conditions))
     if verdict != "refuted":
         why = "too large" if verdict == "too large" else "linear arithmetic does not decide it"
@@ -59,8 +58,7 @@ def pair_of_tile(encoder: Encoder) -> list[Condition]:
 def reached(
     encoder: Encoder, conditions: list[Condition], cube: Node, points: Iterable[Node]
 ) -> str:
-    """How it is proved that, under the conditions, one of the points is a query of q0..q1 in the
-    cube."""
+    """How it is proved that the conditions put one of the points inside q0..q1 and the cube."""
     q0, q1 = (encoder.term(index) for index in (ROW_FIRST, ROW_LAST))
     for point in points:
         at = encoder.term(point)
@@ -71,12 +69,12 @@ def reached(
 
 
 def met(tries: Iterable[str]) -> str:
-    """The first of several ways that proves that some query keeps a key."""
+    """The first of several attempts that proves that some query keeps each key."""
     proofs = (by for by in tries if not by.startswith(UNCHECKED))
     return next(proofs, f"{UNCHECKED}: no query was found for every key")
 
 
 def additions(value: object, known: tuple[str, ...]) -> list[str]:
-    """Names of the fields of a value that are set and not `known`."""
+    """The names of a value's fields that are set and not among `known`."""
     names = [field.name for field in fields(value)]  # type: ignore[arg-type]
     return [name for name in names if name not in known and getattr(value, name)]

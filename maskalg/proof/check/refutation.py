@@ -1,13 +1,14 @@
 """Refutations: a system of integer conditions has no solution, by SymPy's linear solver.
 
-Alternatives are tried one after the other: a solution of the inequalities chosen so far (`simplex`)
-shows an alternative that is still to be decided, or that none is left. Inequalities that contradict
-each other say which choices were to blame, and others are not tried again. SymPy's solver confirms
-every contradiction, on its own, so that the search has only to be complete in its cases.
+Alternatives are tried one after the other. A solution of the inequalities chosen so far (`simplex`)
+either violates a choice, whose alternatives are tried next, or satisfies all. Inequalities that
+contradict each other name the choices to blame; other choices are not tried again. SymPy's solver
+confirms every contradiction by itself, so the search need only cover all cases.
 
-The arithmetic is over rational numbers, where `2 x - 1 >= 0` counts as `x - 1 >= 0`, and where a
-number between n and n + 1 is at most n or at least n + 1. What is refuted has no integer solution;
-what is not may have none all the same. Steps are counted: the answer is the same on any machine.
+Arithmetic is over rational numbers, with two additions for integers: `2 x - 1 >= 0` becomes
+`x - 1 >= 0`, and a number between n and n + 1 is at most n or at least n + 1. A refuted system has
+no integer solution; one that is not refuted may still have none. Steps are counted, not time, so
+the answer is the same on any machine.
 """
 
 from __future__ import annotations
@@ -56,8 +57,8 @@ def refutation(
     """Whether a system of conditions is refuted, left open, or too large to decide.
 
     Args:
-        conditions: of the system.
-        budget: beyond which it is too large.
+        conditions: the system.
+        budget: a system that needs more is too large.
         by_sums: confirm contradictions by adding up their inequalities instead of by SymPy.
     """
     search = _Search(budget)
@@ -75,7 +76,7 @@ def refutation(
 
 @dataclass(frozen=True)
 class _Choice:
-    """Alternatives, at least one of which holds; none of them is known to hold, or not to."""
+    """A choice of alternatives: at least one holds."""
 
     parts: tuple[Part, ...]
 
@@ -100,7 +101,7 @@ class _Search:
         self._cores: dict[frozenset[Atom], dict[Atom, Number]] = {}
 
     def read(self, condition: Condition) -> Part | bool:
-        """The condition over numbered forms, or whether it holds where no unknown is left."""
+        """The condition over numbered forms; True or False if it holds no unknown."""
         if isinstance(condition, NotNegative):
             return self._atom(condition.expression)
         parts = [self.read(part) for part in condition.parts]
@@ -127,10 +128,10 @@ class _Search:
         return form
 
     def excluded(self, choices: list[_Choice], added: Part, splits: int) -> frozenset[Atom]:
-        """Active inequalities that, with `added` and with the choices open, have no solution.
+        """The active inequalities that have no solution together with `added` and the open choices.
 
         Raises:
-            _Solvable: they have one, over the rational numbers.
+            _Solvable: there is a solution, over the rational numbers.
             TooLarge: a budget is spent.
         """
         before, later = len(self._active), list(choices)
@@ -144,7 +145,7 @@ class _Search:
                 self._simplex.release(*self._active.pop())
 
     def _take(self, part: Part, later: list[_Choice]) -> None:
-        """Switch on what holds in any case, and leave the choices for later."""
+        """Switch on the inequalities of a part, and put its choices into `later`."""
         if isinstance(part, _Choice):
             later.append(part)
         elif isinstance(part, _Together):
@@ -187,7 +188,7 @@ class _Search:
         return self._simplex.level(part[0]) >= part[1]
 
     def _split(self, splits: int) -> _Choice:
-        """An unknown between two integers, as two alternatives."""
+        """The choice x <= n or x >= n + 1, for an unknown whose value is between n and n + 1."""
         unknowns = dict.fromkeys(unknown for form in self._forms.values() for unknown in form)
         between = (m for m in unknowns if self._simplex.value(m).denominator != 1)
         unknown = next(between, None)
@@ -198,14 +199,15 @@ class _Search:
         return _Choice(((up, below + 1), (down, -below)))
 
     def confirmed(self, *, by_sums: bool) -> bool:
-        """Whether each set of inequalities that was blamed is contradictory: that SymPy finds so,
-        too, or that their sum says so."""
+        """Whether each set of blamed inequalities is contradictory, by SymPy or (`by_sums`) by
+        their sum."""
         if by_sums:
             return all(map(self._adds_up, self._cores.values()))
         return all(_contradictory(self._plain(core)) for core in self._cores)
 
     def _adds_up(self, weights: dict[Atom, Number]) -> bool:
-        """Whether inequalities, each so many times, add up to: 0 is at least more than 0."""
+        """Whether the inequalities times their weights add up to a contradiction: 0 >= a positive
+        number."""
         total: dict[Any, Number] = {}
         for (form, _), weight in weights.items():
             for unknown, coefficient in self._forms[form].items():
@@ -214,7 +216,7 @@ class _Search:
         return min(weights.values()) > 0 and not any(total.values()) and above > 0
 
     def _plain(self, core: frozenset[Atom]) -> tuple[Plain, ...]:
-        """The inequalities with their unknowns numbered as they appear, like ones side by side."""
+        """The inequalities with unknowns numbered in order of appearance, sorted by shape."""
         numbers: dict[Any, int] = {}
         rows = []
         for form, least in sorted(core, key=self._shape):
@@ -228,7 +230,7 @@ class _Search:
 
 
 def _chooses(part: Part) -> bool:
-    """Whether a part opens further choices, which its siblings do not have."""
+    """Whether a part contains further choices."""
     if isinstance(part, _Together):
         return any(_chooses(inner) for inner in part.parts)
     return isinstance(part, _Choice)

@@ -5,8 +5,8 @@ The dual simplex method in exact arithmetic, with Bland's rule, as solvers of th
 inequalities contradict each other; nobody has to trust it, since `refutation` has SymPy confirm
 every contradiction.
 
-Numbers are `int` where they are whole, which most are, and `Fraction` elsewhere: an addition of
-fractions takes ten times as long as one of integers.
+Whole numbers are `int`, others `Fraction`: most are whole, and an addition of fractions takes ten
+times as long as one of integers.
 """
 
 from __future__ import annotations
@@ -72,9 +72,9 @@ class Simplex:
         return 0 if column is None else self._values[column]
 
     def conflict(self) -> dict[tuple[int, int], Number] | None:
-        """Inequalities that have no common solution, or None where all that are on have one.
+        """Active inequalities that have no common solution; None if all of them have one.
 
-        With each stands how often it is added, so that the sum says that 0 is more than 0.
+        Each has a weight; the inequalities times their weights add up to 0 > 0.
 
         Raises:
             TooLarge: the budget of pivots is spent.
@@ -105,12 +105,12 @@ class Simplex:
         return least is not None and self._values[number] < least
 
     def _above(self, number: int) -> bool:
-        """Whether the value may become smaller."""
+        """Whether the value is above its least, so it may become smaller."""
         least = self._bound(number)
         return least is None or self._values[number] > least
 
     def _add(self, row: Row, number: int, scale: Number) -> None:
-        """Add a multiple of a variable, written in those that are free to move."""
+        """Add a multiple of a variable to a row, written in free variables."""
         own = self._rows.get(number)
         _add_to(row, {number: 1} if own is None else own, scale)
 

@@ -1,9 +1,9 @@
 """The parts of a span as formulas of one query and one key.
 
-A section looks at each position of a tile, and a remainder at a box of positions: both mark a tile
-if and only if some pair in it satisfies the formula here. For the section that is what it counts;
-for the remainder it is a law about the distances in a box (tests/proof/check/test_laws.py). A
-certificate compares the formulas with the mask, pair by pair.
+A section looks at each position of a tile, and a remainder at a box of positions. Both mark a tile
+if and only if some pair in it satisfies the formula here: a section by definition, a remainder by a
+law about the distances in a box (tests/proof/check/test_laws.py). A certificate compares the
+formulas with the mask, pair by pair.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ _INDEX = {"q_idx": nodes.Q, "kv_idx": nodes.K}
 
 
 def hull_formula(span: Span) -> Node:
-    """The key lies between the bounds of the span, is one of its keys, and its guards hold."""
+    """The condition that the key lies between the span's bounds, is one of its keys, and its guards
+    hold."""
     parts = between(nodes.K, span.lows, span.highs)
     parts += [nodes.ge(guard, nodes.const(0)) for guard in span.guards]
     return nodes.conjunction(*parts, *(() if span.keys is None else (span.keys,)))
 
 
 def residue_formula(residue: Residue) -> Node:
-    """The pair lies in the box and has the remainder (or another one)."""
+    """The condition that the pair lies in the box and has the remainder (or another one)."""
     distance = nodes.subtract(nodes.Q, nodes.K)
     remainder = nodes.mod(nodes.add(distance, residue.offset), residue.modulus)
     has_it = nodes.eq(remainder, residue.residue)
@@ -36,7 +37,7 @@ def residue_formula(residue: Residue) -> Node:
 
 
 def section_formula(section: Section) -> Node:
-    """The pair is one that the section counts."""
+    """The condition that the section counts the pair."""
     parts = between(_INDEX[section.own], section.lows, section.highs)
     parts += [*section.others, *section.members, *section.distances]
     for f, g, holds in section.equal:
@@ -54,7 +55,7 @@ def section_formula(section: Section) -> Node:
 
 
 def span_formula(span: Span) -> Node:
-    """Everything that must hold for a pair in a tile that the span marks."""
+    """The condition on a pair in a tile that the span marks."""
     parts = [hull_formula(span)]
     if span.residue is not None:
         parts.append(residue_formula(span.residue))
@@ -66,5 +67,5 @@ def span_formula(span: Span) -> Node:
 
 
 def between(value: Node, lows: tuple[Node, ...], highs: tuple[Node, ...]) -> list[Node]:
-    """The value is none below and none above the bounds."""
+    """The conditions that a value is at least all `lows` and at most all `highs`."""
     return [nodes.ge(value, low) for low in lows] + [nodes.ge(high, value) for high in highs]

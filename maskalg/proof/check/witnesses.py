@@ -1,7 +1,7 @@
 """Queries that may keep a key: the ends of a tile, and where comparisons of a formula change.
 
-A certificate of exactness names a query. Whatever is found here is only proposed: the system in
-which none of the queries keeps the key is refuted, or the claim stays unchecked.
+A certificate of exactness names queries. Those found here are only proposals: the certificate must
+refute that none of them keeps the key, or the claim stays unchecked.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ End = Literal["low", "high"]
 
 
 def witnesses(cube: Node, bounds: Iterable[Node]) -> Iterator[list[Node]]:
-    """Proposals of queries for a conjunction, the likelier ones first.
+    """Proposals of queries that satisfy a conjunction, the likeliest first.
 
-    A query with its comparisons in force lies between what they ask for at least and at most:
-    the greatest of the lower ends, the least of the upper ones, and the members next to those of
-    the sets that occur in the bounds. All ends at once come last.
+    Comparisons bound the query from below and from above. Proposed are the greatest lower end,
+    the least upper end, and the members next to these of the sets in the bounds; at last, all
+    ends at once.
     """
     ends = dict.fromkeys(_ends(cube))
     lows = [ROW_FIRST, *(point for end, point in ends if end == "low")]
@@ -57,7 +57,7 @@ def _ends(cube: Node) -> Iterator[tuple[End, Node]]:
 
 
 def _branches(expression: Node) -> Iterator[Node]:
-    """A sum with a maximum or a minimum, with each of its arguments in the place of that."""
+    """A sum with max(a, b) or min(a, b), once with a and once with b in its place."""
     choice = next((n for n in expression.walk() if n.op in ("max", "min")), None)
     if choice is None or expression.op != "add":
         yield expression
@@ -67,7 +67,7 @@ def _branches(expression: Node) -> Iterator[Node]:
 
 
 def _at_least_zero(literal: Node) -> Iterator[Node]:
-    """The inequalities e >= 0 that a comparison of integers stands for."""
+    """The expressions e of a comparison of integers as inequalities e >= 0."""
     holds, atom = (False, literal.args[0]) if literal.op == "not" else (True, literal)
     if atom.op not in ("ge", "eq") or any(arg.kind != "int" for arg in atom.args):
         return
@@ -80,7 +80,7 @@ def _at_least_zero(literal: Node) -> Iterator[Node]:
 
 
 def _end(expression: Node) -> tuple[End, Node] | None:
-    """The least or the greatest query with expression >= 0, where it is found by one step."""
+    """The smallest or greatest query with expression >= 0, if one step finds it."""
     terms = expression.args if expression.op == "add" else (expression,)
     moving = [term for term in terms if "q_idx" in term.indices()]
     if len(moving) != 1:
@@ -106,7 +106,7 @@ def _end(expression: Node) -> tuple[End, Node] | None:
 
 
 def _scaled(term: Node) -> tuple[int, Node]:
-    """A term as an integer factor and the rest."""
+    """A term as an integer factor and its other factors."""
     if term.op == "mul" and term.args:
         numbers = [arg for arg in term.args if arg.op == "const"]
         others = [arg for arg in term.args if arg.op != "const"]

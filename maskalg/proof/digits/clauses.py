@@ -1,7 +1,7 @@
-"""From a mask to clauses of digits: disjunctive normal form, a formula an axis.
+"""From a mask to clauses of digits: disjunctive normal form, one formula an axis.
 
-Literals on one axis are kept together and not taken apart: what an axis keeps is a union of
-intervals, and a product of unions is one clause.
+Literals on one axis stay together: an axis keeps a union of intervals, and a product of such unions
+is one clause.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ _LESS: Final = nodes.const(-1)
 
 @dataclass(frozen=True)
 class DigitClause:
-    """A conjunction: conditions without positions, bounds on positions, a formula an axis."""
+    """A conjunction of conditions without positions, bounds on positions, and a formula for each
+    axis."""
 
     conditions: tuple[Node, ...] = ()
     bounds: tuple[tuple[str, Node], ...] = ()  # ("q_low", n) and so on
@@ -43,7 +44,7 @@ class DigitClause:
 
 @dataclass(frozen=True)
 class _Number:
-    """A number by its digits, and what was added to the index before it was written in them."""
+    """A number by its digits, and the offset added to the index before."""
 
     side: Index
     paths: Paths
@@ -56,7 +57,7 @@ class DigitClauses:
     def __init__(self, tree: DigitTree, mask: Node) -> None:
         self._tree = tree
         axes = set(tree.axes_in(mask))
-        # What also occurs digit by digit is compared digit by digit.
+        # Numbers that also occur by digits are compared digit by digit.
         self._undivided = {
             axis
             for axis in axes
@@ -105,7 +106,7 @@ class DigitClauses:
         return _all([self.of(condition, True), self.of(formula, holds)])
 
     def _by_case(self, node: Node) -> list[tuple[Node, Node]] | None:
-        """A formula by the cases of a `where` that brings another axis into a comparison."""
+        """A formula split by the cases of a `where` that brings another axis into a comparison."""
         for atom in node.walk():
             if atom.op not in ("ge", "eq") or self._axis_of(atom) is not None:
                 continue
@@ -120,7 +121,7 @@ class DigitClauses:
         return None
 
     def _grouped(self, node: Node) -> list[Node]:
-        """The arguments of `and` or `or`, those on one axis joined."""
+        """The arguments of `and` or `or`; those on one axis are joined."""
         groups: dict[Paths | int, list[Node]] = {}
         for number, arg in enumerate(node.args):
             alone = self._bound_of(arg, True) is not None
@@ -130,7 +131,7 @@ class DigitClauses:
         return [join(*group) for group in groups.values()]
 
     def _axis_of(self, node: Node) -> Paths | None:
-        """The one axis a formula is on; None where it is on several, or on undivided positions."""
+        """The axis of a formula; None if it is on several, or on undivided positions."""
         found = self._coordinates(node)
         axes = {coordinate.paths for coordinate in found or ()}
         return axes.pop() if len(axes) == 1 else None
@@ -213,7 +214,7 @@ class DigitClauses:
         return _Number(found.side, found.paths, offset)
 
     def _ordered(self, greater: Index, paths: Paths, *, strict: bool) -> list[DigitClause]:
-        """One number at least (or above) the other: the first digit that differs decides."""
+        """One number is at least (or above) the other: the first digit that differs decides."""
         marks = {"q_idx": nodes.Q, "kv_idx": nodes.K}
         more = marks[greater]
         less = nodes.K if more is nodes.Q else nodes.Q
@@ -231,7 +232,7 @@ def _signed(node: Node, holds: bool) -> Node:
 
 
 def putting(target: Node, replacement: Node) -> Callable[[Node], Node | None]:
-    """A rule for `substitute`: the replacement wherever the target stands."""
+    """A rule for `substitute` that replaces `target`."""
     return lambda node: replacement if node == target else None
 
 
@@ -254,7 +255,7 @@ def _within_budget(clauses: list[DigitClause]) -> list[DigitClause]:
 
 
 def _negated(term: Node) -> Node | None:
-    """x of the term -x."""
+    """x, for the term -x."""
     minus = nodes.negate(term)
     return None if minus.op == "mul" else minus
 

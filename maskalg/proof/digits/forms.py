@@ -64,7 +64,7 @@ class AxisSpan:
 
 @dataclass(frozen=True)
 class BoxClause:
-    """Keys of a box of queries: on every axis in `axes` in one of its spans, all at once.
+    """The keys of a box of queries: on every axis in `axes`, the key lies in one of the spans.
 
     `conditions` are masks of batch and head. The other bounds are on the query and the key index
     themselves.
@@ -83,8 +83,8 @@ class DigitPart:
     """Clauses over one tree of digits.
 
     Attributes:
-        q_offset, k_offset: what is added to the indices before they are written in digits.
-        tree: the digits of both.
+        q_offset, k_offset: added to the indices before they are written in digits.
+        tree: the digits of queries and keys.
         touched, unfull: clauses of the mask and of its negation.
     """
 
@@ -106,7 +106,7 @@ class DigitForms:
 
 
 def digit_texts(tree: Tree, text: str = "x") -> list[str]:
-    """How each digit is computed from a position x, for a person."""
+    """The expression of each digit in a position x, as text."""
     if isinstance(tree, Leaf):
         return [text]
     radix = formula_text(tree.radix)
@@ -118,7 +118,7 @@ def digit_texts(tree: Tree, text: str = "x") -> list[str]:
 
 
 def span_text(span: AxisSpan) -> str:
-    """The key coordinates of a span, for a person."""
+    """The key coordinates of a span, as text."""
     low, high = _extreme_text("max", span.lows), _extreme_text("min", span.highs)
     text = f"{f'{low} <= ' if low else ''}k{f' <= {high}' if high else ''}"
     return text + "".join([f" if {formula_text(guard)} >= 0" for guard in span.guards])

@@ -1,13 +1,13 @@
 """The rung of digits: masks in which queries and keys meet one digit (or one axis) at a time.
 
-The mask and its negation become clauses, each a conjunction of one formula an axis. Of a box of
-queries (an interval on every axis) a clause keeps the product of what its formulas keep: some
-query of the box keeps the key if and only if, axis by axis, some coordinate does. Each axis is
-projected by the same elimination as a whole mask is, so nothing is lost. A tile of queries is a
-handful of boxes.
+The mask and its negation become clauses, each a conjunction of one formula an axis. A tile of
+queries is a handful of boxes, with an interval of coordinates on every axis. Some query of a box
+keeps a key if and only if, on each axis, some coordinate keeps the key's coordinate. So a clause
+keeps a product: one set of key coordinates an axis. Each set comes from the same exact elimination
+as for a whole mask.
 
-The hull of a clause is the interval of keys it can touch: what kernels loop over. Only the top
-digit is used, so the interval reaches over whole rows of the canvas: sound, not exact.
+The *hull* of a clause is the interval of keys that it can touch, over which kernels loop. It uses
+the top digit alone, so it holds whole rows of an image: sound, not exact.
 """
 
 from __future__ import annotations
@@ -92,7 +92,8 @@ _BOUND_TEXT: Final = {"q_low": "q >=", "q_high": "q <=", "k_low": "k >=", "k_hig
 
 @dataclass(frozen=True)
 class DigitProof:
-    """The forms of a mask by digits, the same as text, and what is declared of its parameters."""
+    """The forms of a mask by digits, the same as text, and the declared bounds of its
+    parameters."""
 
     forms: DigitForms
     touched: tuple[str, ...]
@@ -178,7 +179,7 @@ def _projected(tree: DigitTree, clause: DigitClause) -> BoxClause | None:
 
 def _spans(formula: Node, negative: bool) -> tuple[AxisSpan, ...]:
     """The intervals an axis keeps; axes of one structure share one projection."""
-    # By name, so that axes with parameters named alike number them alike.
+    # By name: axes whose parameters have the same names number them alike.
     own = sorted(dict.fromkeys(cast("tuple[Slot, ...]", formula.params)), key=lambda s: s.name)
     renamed: dict[Parameter, Parameter] = {}
     for index, parameter in enumerate(own):
@@ -209,7 +210,7 @@ def _project(formula: Node, kinds: tuple[object, ...], negative: bool) -> tuple[
         if interval is None:
             continue
         plain = interval.exact and interval.congruence is None and not interval.documents
-        # Sets hold positions, and the indices here are digits of them.
+        # Sets hold positions, and here the indices are digits.
         if not plain or interval.keys or symbols.sets:
             raise NotDigits("an axis that is not projected exactly")
         spans[_axis_span(interval, symbols)] = None

@@ -1,4 +1,4 @@
-"""The digits of positions a formula computes with: `q // c`, `q % c`, `(q // c) % d`, and so on."""
+"""The digits of positions that a formula uses: `q // c`, `q % c`, `(q // c) % d`, and so on."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Path = tuple[str, ...]  # "//" and "%" from the whole position down to a part of
 
 
 class NotDigits(Exception):
-    """The formula is not one of digit pairs; the present rung answers."""
+    """The formula does not compare digits in pairs; another rung decides the mask."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Coordinate:
 class DigitTree:
     """The radices found in a formula, the same for queries and keys.
 
-    `roots` holds what is written in digits: the index, or the index plus an offset.
+    `roots` holds the numbers written in digits: an index, or an index plus an offset.
     """
 
     roots: dict[Index, Node] = field(default_factory=dict)
@@ -61,7 +61,7 @@ class DigitTree:
         return None
 
     def axis(self, paths: tuple[Path, ...]) -> Axis:
-        """An axis by the numbers of its digits."""
+        """The axis of a coordinate, by the numbers of its digits."""
         numbers = {path: number for number, path in enumerate(self._leaves_below(()))}
         return Axis(
             tuple([numbers[path] for path in paths]),
@@ -69,7 +69,7 @@ class DigitTree:
         )
 
     def axes_in(self, formula: Node) -> Iterator[tuple[Path, ...]]:
-        """The axes a formula computes with, the largest expressions that are one."""
+        """The axes of a formula: its largest expressions that are one."""
         found = self.coordinate(formula)
         if found is not None:
             yield found.paths
@@ -78,7 +78,7 @@ class DigitTree:
                 yield from self.axes_in(arg)
 
     def gathered(self, formula: Node) -> Node:
-        """The formula with sums `a * c + b` that are one coordinate kept together."""
+        """The formula with each sum `a * c + b` that is one coordinate kept together."""
 
         def gather(node: Node) -> Node | None:
             if _is_gathered(node):
@@ -102,7 +102,7 @@ class DigitTree:
         return nodes.add(*terms)
 
     def plain(self, formula: Node) -> Node:
-        """A formula on one axis with its coordinates written as q and k."""
+        """A formula on one axis, with q and k in place of its coordinates."""
 
         def rename(node: Node) -> Node | None:
             found = None if node.op == "index" else self.coordinate(node)
@@ -142,7 +142,7 @@ class DigitTree:
         return nodes.add(*[term for term in root.args if not positions(term)])
 
     def may_be_negative(self, path: Path) -> bool:
-        """Whether a digit can be below zero: only the top one, where an offset moves it."""
+        """Whether a digit can be negative: only the top one, if an offset moves it."""
         return "%" not in path and any(root.op != "index" for root in self.roots.values())
 
     def _leaves_below(self, path: Path) -> list[Path]:
@@ -151,7 +151,7 @@ class DigitTree:
         return self._leaves_below((*path, "//")) + self._leaves_below((*path, "%"))
 
     def _size_of(self, path: Path) -> Node:
-        """How many values a part has; every number below that occurs, whatever the parts above.
+        """How many values a part has: all numbers below that occur, whatever the parts above are.
 
         Raises:
             NotDigits: the top digit, or a part whose range depends on the parts above.
@@ -204,17 +204,17 @@ class DigitTree:
             if major is None or major.side != minor.side:
                 continue
             paths = major.paths + minor.paths
-            # An interval of positions is one of such a number only in their own order.
+            # An interval of positions is one of these numbers only if the digits are in order.
             if sorted(paths, key=self._leaves_below(()).index) == list(paths):
                 return Coordinate(major.side, paths)
         return None
 
 
 def _quotient(product: Node, divisor: Node) -> Node:
-    """The other factors of a product that has the factors of `divisor`.
+    """The quotient of a product by some of its factors, `divisor`.
 
     Raises:
-        NotDigits: it does not have them.
+        NotDigits: `divisor` has other factors.
     """
     number, rest = factors(product)
     least, gone = factors(divisor)
@@ -228,7 +228,7 @@ def _quotient(product: Node, divisor: Node) -> Node:
 
 
 def factors(product: Node) -> tuple[int, list[Node]]:
-    """A product as its number and its other factors."""
+    """A product as its constant and its other factors."""
     number, rest = 1, []
     for factor in product.args if product.op == "mul" else (product,):
         if factor.op == "const":
@@ -243,7 +243,7 @@ def _is_gathered(node: Node) -> bool:
 
 
 def _is_root(node: Node) -> bool:
-    """The index itself, or the index plus what does not depend on positions."""
+    """Whether a number is an index, or an index plus an offset that no position changes."""
     if node.op == "index":
         return True
     return (
