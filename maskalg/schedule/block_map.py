@@ -189,7 +189,7 @@ class BlockMap(Shown):
         for axis, (name, index, wanted) in enumerate(asked):
             if wanted is None:
                 continue
-            # Blocks of one entry that was asked for do not serve other entries.
+            # Blocks of one requested batch entry or head do not serve the others.
             alike = sizes[axis] == 1 and not is_untold(form, index)
             if type(wanted) is not int or wanted < 1 or not (alike or sizes[axis] == wanted):
                 raise written_out(call, name, wanted, sizes[axis])

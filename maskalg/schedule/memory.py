@@ -27,9 +27,9 @@ CONSTANTS: Final[Recent[Any, Tensors]] = Recent(256)
 
 
 class Memory:
-    """The most recently used results, each dropped with the tensors that it was made of.
+    """The most recently used results; each is dropped with the tensors it was made from.
 
-    There are `most` of them at most; with `size`, their sizes add up to `most` at most.
+    Holds at most `most` results; with `size`, results whose sizes add up to at most `most`.
     """
 
     def __init__(self, most: int, size: Callable[[Any], int] | None = None) -> None:
@@ -63,7 +63,7 @@ class Memory:
     def of_tensors(
         self, key: tuple[Hashable, ...], tensors: Sequence[torch.Tensor], make: Callable[[], Found]
     ) -> Found:
-        """The result of `make` for these tensors; `key` says all else that it depends on."""
+        """The result of `make` for these tensors; `key` holds all other inputs."""
         if torch.compiler.is_compiling():
             return make()
         on_gpu = not tensors and torch.cuda.is_initialized()
@@ -93,7 +93,7 @@ class Memory:
         def forget(_: object) -> None:
             self._known.pop(place, None)
 
-        forget(None)  # what is kept is of tensors that ended
+        forget(None)  # the kept results are of tensors that ended
         self._known.keep(place, (tuple([weakref.ref(t, forget) for t in tensors]), made))
         return made
 
@@ -104,10 +104,10 @@ MEMORY: Final = Memory(192)
 def constant(
     key: tuple[Hashable, ...], device: torch.device, make: Callable[[], Tensors]
 ) -> Tensors:
-    """The tensors that `make` gives for this key, which holds everything that they depend on.
+    """The tensors that `make` returns for this key, which holds all of its inputs.
 
-    Labels from summaries are made anew for every new tensor, in each training step or by each layer
-    of a model that routes; most of their inputs are the same every time.
+    Labels from summaries are made anew for every new tensor, in each training step or in each layer
+    of a routing model; most of their other inputs stay the same.
     """
     watched = torch._C._len_torch_dispatch_stack() > 0 or torch.compiler.is_compiling()
     if captured(device) or watched:
@@ -124,7 +124,7 @@ def constant(
 
 
 def numbers_of(node: Node, values: tuple[Value, ...]) -> tuple[Hashable, ...] | None:
-    """A formula with its numbers, as a key; None where tensors or a function decide it."""
+    """A formula and its numbers, as a key; None if tensors or a function decide it."""
     if not _DECIDED_ELSEWHERE.isdisjoint(node.ops()):
         return None
     used = [values[i] for i in sorted({p.index for p in node.params if isinstance(p, Slot)})]
@@ -162,7 +162,7 @@ def memorable(tensors: Sequence[torch.Tensor]) -> bool:
 def state_of(tensor: torch.Tensor) -> tuple[int, int, torch.Size]:
     """A state that changes when a tensor is written to, or given other memory.
 
-    `tensor.data = other` does the latter, and is no write that PyTorch counts.
+    `tensor.data = other` gives it other memory, which PyTorch does not count as a write.
     """
     # A fake tensor has no memory of its own, and one of a transform raises an error.
     plain = type(tensor).__torch_dispatch__ is torch.Tensor.__torch_dispatch__
@@ -174,7 +174,7 @@ def state_of(tensor: torch.Tensor) -> tuple[int, int, torch.Size]:
 
 
 def stream_of(device: torch.device) -> int:
-    """The current stream: another one would have to wait until something is computed on it."""
+    """The current stream: another stream would have to wait for results computed on it."""
     return torch._C._cuda_getCurrentRawStream(device.index) if device.type == "cuda" else 0
 
 

@@ -1,16 +1,16 @@
-"""The rung of a mask: what decides its tiles, chosen once for a structure.
+"""The rung of a mask: the method that decides its tiles, chosen once for a structure.
 
     closed form             intervals of keys for each tile of queries, from numbers alone
     digits                  masks of images and videos, one digit of a position at a time
-    token sets, predicates  intervals that sets of positions thin, and tables asked tile by tile
-    summaries               smallest and largest values of blocks, where intervals only enclose
+    token sets, predicates  intervals without some positions, and tables that decide tile by tile
+    summaries               smallest and largest values of blocks, if intervals are inexact
     evaluation              elements of the tiles that are still open
 
-Spans of a proof are decided one by one, so one object serves all rungs but digits; summaries of
-tensors narrow its runs. Other rooms ask a rung for runs, labels, counts and marks, and for the
+Spans of a proof are decided one by one, so one class serves all rungs but digits; summaries of
+tensors narrow its runs. Other packages ask a rung for runs, labels, counts and marks, and for the
 source of its runs.
 
-If closed forms only enclose the kept keys, kernels look runs up: of tiles labelled by digits, once
+If closed forms are inexact, kernels look up runs of labelled tiles. Labels come from digits, once
 for a pair of lengths, or from summaries of tensors.
 """
 
@@ -34,16 +34,16 @@ Source = Literal["spans", "digits", "summaries"]
 
 
 class Rung(Protocol):
-    """A rung: the way the tiles of a mask are decided, for any values and lengths.
+    """A rung: how the tiles of a mask are decided, for any values and lengths.
 
     Attributes:
         on_host: the source of runs: spans of the closed forms, digits, or spans narrowed by
             summaries of tensors.
-        in_kernel: the source in a kernel, which computes spans by itself, and looks up marks from
-            digits, instead of spans, or from summaries, besides spans.
-        most_marks: the most tiles that are marked for a kernel.
-        by_position: whether `labels` looks at the positions of some tiles one by one, which may
-            take longer than to evaluate their elements.
+        in_kernel: the source in a kernel. Kernels compute spans; they look up marks from digits
+            instead, or from summaries in addition.
+        most_marks: the largest number of tiles marked for a kernel.
+        by_position: whether `labels` decides some tiles position by position, which may take longer
+            than evaluating their elements.
     """
 
     @property
@@ -69,7 +69,7 @@ class Rung(Protocol):
         """
 
     def decides_every_tile(self, form: Bound) -> bool:
-        """Whether `runs` gives each tile the label that its elements have."""
+        """Whether `runs` labels each tile exactly."""
 
     def leaves_none_open(self, form: Bound) -> bool:
         """Whether `labels` decides every tile, so that no element is evaluated."""
@@ -79,7 +79,7 @@ class Rung(Protocol):
     ) -> torch.Tensor | None:
         """How many keys each query keeps, int64 `[batch, heads, q_len]`.
 
-        None if the rung does not know exactly, or not from `most_spans` intervals a query.
+        None if the rung cannot count exactly, or needs more than `most_spans` intervals a query.
         """
 
     def marks(self, tiling: Tiling, of: Of) -> torch.Tensor:
@@ -90,7 +90,7 @@ class Rung(Protocol):
 def rung_of(structure: Structure) -> Rung:
     """The rung of a structure's mask."""
     forms = closed_forms_of(structure)
-    # A first call takes as long as its imports: only masks that have digits import their rung.
+    # Imports slow down a first call, so only masks with digits import their rung.
     if forms.digits is not None:
         from .digits.rung import DigitRung
 

@@ -1,7 +1,7 @@
-"""Runs of tiles in compressed rows, from which labels, segments, counts and backends are made.
+"""Runs of tiles in compressed rows: labels, segments, counts and backends are made from them.
 
-A row of a million-token mask is a few integers here, where a table of blocks has an entry for
-each of its 8192 blocks.
+A row of a million-token mask takes a few integers here, and 8192 entries, one for each block, in a
+table of blocks.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class TileRuns:
 
     Row `r` of `prod(shape)` owns the runs from `row_start[r]` up to, not including,
     `row_start[r + 1]`. No kept element is outside of the runs, and FULL runs hold full tiles only.
-    PARTIAL ones may hold others where the rung does not decide every tile.
+    PARTIAL runs may hold empty and full tiles if the rung does not decide every tile.
     """
 
     row_start: torch.Tensor
@@ -86,7 +86,7 @@ class TileRuns:
 
     @staticmethod
     def of_parts(parts: list[TileRuns], shape: tuple[int, int, int]) -> TileRuns:
-        """The runs of some rows, then those of the next, and so on."""
+        """The runs of consecutive parts of the rows, joined."""
         counts = [part.row_start.diff() for part in parts]
         row_start = pad(torch.cat(counts).cumsum(0, dtype=torch.int32), (1, 0))
         first, end, label = (
@@ -110,7 +110,7 @@ class TileRuns:
         return TileRuns.of(row, place - start, end - start, label, (batch, heads, rows))
 
     def to(self, device: torch.device | str) -> TileRuns:
-        """The same on a device."""
+        """The same runs on a device."""
         arrays = [each.to(device) for each in (self.row_start, self.first, self.end, self.label)]
         return TileRuns(arrays[0], arrays[1], arrays[2], arrays[3], self.shape)
 
@@ -133,7 +133,8 @@ class TileRuns:
         return torch.stack([row // (heads * rows), row // rows % heads, row % rows], dim=1)
 
     def row(self, batch: int, head: int, row: int) -> list[Run]:
-        """The runs of one tile of queries; an index that the mask does not tell apart is 0."""
+        """The runs of one tile of queries; an index that the mask does not depend on is taken as
+        0."""
         batches, heads, rows = self.shape
         at = (min(batch, batches - 1) * heads + min(head, heads - 1)) * rows + row
         own = slice(int(self.row_start[at]), int(self.row_start[at + 1]))
@@ -142,7 +143,7 @@ class TileRuns:
 
     def labels(self, columns: int) -> torch.Tensor:
         """The label of every tile, uint8 `[batch, heads, rows, columns]`."""
-        # Runs are disjoint, so each place is the first of one run at most, and the end of one.
+        # Runs are disjoint, so each place begins at most one run, and ends at most one.
         row, label = self.row_of * columns, self.label.to(torch.uint8)
         size = math.prod(self.shape) * columns
         change = torch.zeros(size + 1, dtype=torch.uint8, device=label.device)
@@ -158,7 +159,7 @@ def counts_of(labels: torch.Tensor) -> tuple[int, int, int]:
 
 
 def label_of(some_kept: torch.Tensor, some_dropped: torch.Tensor) -> torch.Tensor:
-    """Labels of tiles, uint8, by whether they keep some pair, and whether they drop some."""
+    """Labels of tiles, uint8, from whether they keep some pair and whether they drop some."""
     kept, dropped = some_kept.to(torch.uint8), some_dropped.to(torch.uint8)
     return kept * (FULL - dropped)  # PARTIAL is one less than FULL, and EMPTY is 0
 
@@ -176,7 +177,7 @@ def marks_of(labels: torch.Tensor, of: Of, tiling: Tiling) -> torch.Tensor:
     labels = labels.mT
     if of == "keys":
         return marked_runs_of(labels)
-    if tiling.extents.q_len % tiling.block[0]:  # what the length cuts is never FULL
+    if tiling.extents.q_len % tiling.block[0]:  # a tile cut by the length is never FULL
         labels = torch.cat([labels[..., :-1], labels[..., -1:].clamp(max=PARTIAL)], dim=-1)
     together = rows_together(tiling.block[1])
     last = labels[..., -1:, :].expand(*labels.shape[:-2], -labels.shape[-2] % together, -1)
@@ -188,15 +189,15 @@ def marks_of(labels: torch.Tensor, of: Of, tiling: Tiling) -> torch.Tensor:
 
 
 def rows_together(block: int) -> int:
-    """How many tiles of `block` keys share a row that kernels visit either way."""
+    """How many tiles of `block` keys share a row, for kernels that walk runs from either end."""
     return max(_ROW // block, 1)
 
 
 def marked_runs_of(labels: torch.Tensor) -> torch.Tensor:
     """The runs of labels `[…, columns]` as kernels look them up, int32 `[…, columns, 2]`.
 
-    From each column on: twice the first column of the run at or after it, and 1 more if its tiles
-    are PARTIAL, not FULL; and the column past the run. Found without waiting for the device.
+    For each column, two numbers about the run at or after it: twice its first column, plus 1 if its
+    tiles are PARTIAL; and the column past the run. Found without waiting for the device.
     """
     columns = labels.shape[-1]
 
@@ -205,7 +206,7 @@ def marked_runs_of(labels: torch.Tensor) -> torch.Tensor:
         return 2 * place, place + 1
 
     doubled, past = constant(("places of runs", columns), labels.device, places)
-    # From the last column on, what comes next is the least so far.
+    # From the last column back, the next run is the smallest so far.
     labels = labels.flip(-1)
     empty = labels == EMPTY
     goes_on = pad(labels[..., 1:] == labels[..., :-1], (1, 0))

@@ -44,14 +44,15 @@ class Tiling:
 
     @cached_property
     def shape(self) -> tuple[int, int, int, int]:
-        """Batch entries and heads that the mask tells apart, rows and columns of tiles."""
+        """Batch entries and heads (1 if the mask does not depend on them), rows and columns of
+        tiles."""
         told = dependence(self.form.structure.mask, self.form, self.extents)
         (block_q, block_kv), extents = self.block, self.extents
         return told.batch, told.heads, -(-extents.q_len // block_q), -(-extents.kv_len // block_kv)
 
     @property
     def key(self) -> tuple[object, ...]:
-        """All that labels depend on beside the mask and its values."""
+        """All inputs of labels other than the mask and its values."""
         return (self.block, self.shape, self.extents.q_len, self.extents.kv_len, self.device)
 
 

@@ -1,4 +1,4 @@
-"""Forms by digits with values put in: the boxes of keys that rows of tiles touch."""
+"""Digit forms with values put in: the boxes of keys that rows of tiles touch."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ class TileRows:
 
 @dataclass(frozen=True)
 class Boxes:
-    """Boxes of keys in order of rows.
+    """Boxes of keys, in order of rows.
 
-    `row` is `[boxes]`; `low` and `high` are `[boxes, digits]`; only keys between `first` and
-    `last` count, `[boxes]`, both included. Numbers are keys plus the offset of the forms.
+    `row` is `[boxes]`; `low` and `high` are `[boxes, digits]`. Only keys from `first` to `last`
+    `[boxes]` count, both included. Digits are those of a key plus the offset of the forms.
     """
 
     row: torch.Tensor
@@ -55,7 +55,7 @@ class Boxes:
     last: torch.Tensor
 
     def sorted_by(self, key: torch.Tensor) -> Boxes:
-        """The boxes in the order of their keys, and of one key in the order they have."""
+        """The boxes sorted by `key`; boxes of equal keys keep their order."""
         if bool((key[1:] >= key[:-1]).all()):
             return self
         order = key.argsort(stable=True)
@@ -63,7 +63,8 @@ class Boxes:
         return Boxes(*(column.index_select(0, order) for column in columns))
 
     def widest_first(self) -> Boxes:
-        """Those with the widest range of the top digit first in a row: they hold most tiles."""
+        """In each row, the boxes with the widest range of the top digit first: they hold most
+        tiles."""
         if not len(self.row):
             return self
         width = self.high[:, 0] - self.low[:, 0]
@@ -72,10 +73,10 @@ class Boxes:
 
 @dataclass(frozen=True)
 class _Queries:
-    """A box of queries for some of the rows, `row`, and what their keys may be.
+    """A box of queries for some of the rows, and the range of their keys.
 
-    `digits` are those of the queries; keys lie between `first` and `last`, as numbers with the
-    offset, and have their digits in `every`.
+    `row` names the rows, `digits` the digits of the queries. Keys plus the offset lie from `first`
+    to `last`, with digits in `every`.
     """
 
     row: torch.Tensor
@@ -86,7 +87,7 @@ class _Queries:
 
 
 class PartInCall:
-    """A part of digit forms in one call: radices as numbers, limits evaluated on demand."""
+    """A part of digit forms in one call: radices are numbers, limits are evaluated on demand."""
 
     def __init__(self, forms: DigitPart, values: tuple[Value, ...], kv_len: int) -> None:
         self.forms = forms
@@ -96,12 +97,12 @@ class PartInCall:
         self._sizes = sizes(self.numeral)
 
     def key_offset(self, rows: TileRows) -> torch.Tensor:
-        """The offset of keys before they are written in digits, `[rows]`."""
+        """The offset added to keys before they are written in digits, `[rows]`."""
         return self._at_rows(self.forms.k_offset, rows)
 
     def boxes(self, clauses: tuple[BoxClause, ...], rows: TileRows) -> Boxes:
-        """The keys that the clauses keep of some query of each row, as boxes."""
-        # Clauses share most of their limits and axes, which are computed once.
+        """The keys that the clauses keep for some query of each row, as boxes."""
+        # Clauses share most limits and axes; these are computed once.
         queries: dict[object, list[_Queries]] = {}
         kept: dict[object, list[Piece]] = {}
         found: list[Found] = []
@@ -142,7 +143,7 @@ class PartInCall:
         return found
 
     def _every(self, first: torch.Tensor, last: torch.Tensor) -> Digits:
-        """Every digit that keys between `first` and `last` may have."""
+        """The range of each digit, for keys from `first` to `last`."""
         full: Digits = {}
         for digit, size in self._sizes.items():
             if size is None:
@@ -159,11 +160,11 @@ class PartInCall:
         rows: TileRows,
         box: _Queries,
     ) -> list[Piece]:
-        """The keys an axis keeps for a box of queries, as disjoint intervals of its digits."""
+        """The keys that an axis keeps for a box of queries, as disjoint intervals of its digits."""
         number = axis_numeral(axis, self._values)
         low, high = (_joined(number, {d: e[i] for d, e in box.digits.items()}) for i in (0, 1))
         least, most = (_joined(number, {d: e[i] for d, e in box.every.items()}) for i in (0, 1))
-        # Rows of an image have the same columns, so each coordinate is asked once.
+        # Rows of an image have the same columns, so each coordinate is computed once.
         columns = (low, high - low, least, most - least, rows.batch[box.row], rows.head[box.row])
         (low, width, least, room, batch, head), kind = _kinds(columns)
         high, most = low + width, least + room
@@ -187,7 +188,7 @@ class PartInCall:
 
 
 def _crossed(box: _Queries, axes: list[list[Piece]]) -> list[Found]:
-    """The keys that all axes keep, a box for each choice of their intervals."""
+    """The keys that all axes keep: a box for each combination of their intervals."""
     found: list[Found] = []
     for choice in product(*axes):
         digits = dict(box.every)
@@ -204,9 +205,9 @@ def _crossed(box: _Queries, axes: list[list[Piece]]) -> list[Found]:
 
 
 def _kinds(columns: Found) -> tuple[Found, torch.Tensor | None]:
-    """The different rows of columns `[rows]`, and which of them each row is.
+    """The distinct rows of columns `[rows]`, and the index of each row among them.
 
-    None in place of the latter, and all rows, unless few are different.
+    If many rows are distinct: all rows, and None.
     """
     kind, kinds = torch.zeros_like(columns[0]), 1
     for column in columns:

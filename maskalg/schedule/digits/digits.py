@@ -1,7 +1,7 @@
 """Positions as digits, with numbers for the radices: intervals as boxes, and search in a box.
 
 Everything works on many positions at once. A box holds an interval for each digit, `low` and
-`high` of shape `[boxes, digits]`, both ends included; it means the numbers with all their digits
+`high` of shape `[boxes, digits]`, both ends included, and stands for the numbers with all digits
 inside.
 """
 
@@ -41,7 +41,7 @@ def axis_numeral(axis: Axis, values: tuple[Value, ...]) -> Numeral:
 
 
 def number(node: Node, values: tuple[Value, ...]) -> int:
-    """A formula of numbers alone, on the host."""
+    """The value of a formula of numbers alone, on the host."""
     host = Environment({"q_idx": torch.zeros((), dtype=torch.int64)}, values)
     return int(evaluate(node, host))
 
@@ -129,7 +129,8 @@ def joined(tree: Numeral, digits: torch.Tensor) -> torch.Tensor:
 
 
 def tile_of(at: torch.Tensor, block: int) -> torch.Tensor:
-    """`at // block`, by a shift where that serves: division of integers is several times slower."""
+    """`at // block`, by a shift if `block` is a power of two: a division is several times
+    slower."""
     return at >> (block.bit_length() - 1) if block & (block - 1) == 0 else at // block
 
 
@@ -172,7 +173,7 @@ def _first_in(tree: Numeral, low: torch.Tensor, high: torch.Tensor) -> torch.Ten
 
 
 def holds(tree: Numeral, at: torch.Tensor, low: torch.Tensor, high: torch.Tensor) -> torch.Tensor:
-    """Whether each box has the number in it."""
+    """Whether each box holds its number."""
     if isinstance(tree, Leaf):
         return (at >= low[:, tree.index]) & (at <= high[:, tree.index])
     top = tile_of(at, tree.radix)

@@ -1,8 +1,8 @@
 """The rung of digits with numbers put in: every tile is decided by boxes of keys.
 
-Runs of tiles cost what follows from the runs, and counts of keys are sizes of boxes. Kernels look
-runs of digits up. They follow from numbers and lengths; made on the host, they stay on the device
-for all streams.
+The time to find runs of tiles grows with their number; counts of keys are sizes of boxes. Runs
+depend on numbers and lengths alone. They are made on the host, kept on the device for all streams,
+and looked up by kernels.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Found = tuple[torch.Tensor, ...]  # row, first tile, end, and whether the tiles 
 
 
 def digit_runs(forms: DigitForms, tiling: Tiling) -> TileRuns:
-    """The runs of a call; each tile has the label that its elements have."""
+    """The runs of a call; each tile has its exact label."""
     shape, kv_len = tiling.shape[:3], tiling.extents.kv_len
     if not kv_len or 0 in shape:
         none = torch.zeros(0, dtype=torch.int64)
@@ -74,7 +74,7 @@ def _runs(parts: list[PartInCall], rows: TileRows, kv_len: int, block: tuple[int
 
 
 def _labelled(met: KeyRanges, full: Tiles, block_kv: int, columns: int) -> Found:
-    """The tiles of ranges of keys as runs, given the full ones among them."""
+    """The tiles of ranges of keys as runs, labelled by the full ones among them."""
     span = columns + 1  # so that runs of two rows never touch
     begin = met.row * span
     first = begin + tile_of(met.first, block_kv)
@@ -94,7 +94,8 @@ def _labelled(met: KeyRanges, full: Tiles, block_kv: int, columns: int) -> Found
 
 
 def _within(places: torch.Tensor, first: torch.Tensor, end: torch.Tensor) -> torch.Tensor:
-    """Which places lie in one of the disjoint ranges `first <= place < end`, given in order."""
+    """Which places lie in one of the ranges `first <= place < end`, which are disjoint and
+    sorted."""
     at = torch.searchsorted(first, places, right=True) - 1
     return (at >= 0) & (places < end[at.clamp(min=0)])
 
@@ -132,7 +133,7 @@ def _of_rows(parts: list[PartInCall], rows: TileRows) -> torch.Tensor:
 
 
 def _by_ranges(parts: list[PartInCall], rows: TileRows) -> torch.Tensor:
-    """Counts where boxes of a row overlap: by their keys, as intervals."""
+    """Counts for rows whose boxes overlap: by their keys, as intervals."""
     met = merged(
         [
             key_ranges(part.numeral, part.boxes(part.forms.touched, rows), part.key_offset(rows), 1)
@@ -144,7 +145,7 @@ def _by_ranges(parts: list[PartInCall], rows: TileRows) -> torch.Tensor:
 
 
 def _overlapping(boxes: Boxes) -> torch.Tensor:
-    """Rows in which two boxes have a key in common, or may."""
+    """Rows in which two boxes have, or may have, a key in common."""
     found = [boxes.row[:0]]
     step = 1
     while step < len(boxes.row):
@@ -186,7 +187,7 @@ def _below(tree: Numeral, at: torch.Tensor, boxes: Boxes) -> torch.Tensor:
     return _below(tree.major, top, boxes) * whole + torch.where(here, rest, 0)
 
 
-MOST_BY_DIGITS: Final = 1 << 24  # tiles; what is known of each takes 8 bytes
+MOST_BY_DIGITS: Final = 1 << 24  # tiles; the facts about each take 8 bytes
 
 _KNOWN: Final[Recent[Any, torch.Tensor]] = Recent(64)
 _OF_GRAPHS: Final[dict[Any, torch.Tensor]] = {}

@@ -1,12 +1,12 @@
-"""From boxes of keys to the tiles they meet, and to those of them that are full.
+"""From boxes of keys to the tiles that they meet, and to the full ones among these.
 
 A box is a set of segments of consecutive keys, one for each choice of its upper digits. Segments
-with less than a tile between them are met by the same tiles as one long segment, so digits are
-enumerated only from the first one that leaves a whole tile free.
+with less than a tile between them meet the same tiles as one long segment, so segments are joined
+over such gaps, and only upper digits that leave a whole tile free are enumerated.
 
-Full tiles are those without a key that some query drops. Along each touched segment the next
-dropped key is searched, in every box of dropped keys at once; the tiles before it are full. A box
-whose keys leave no tile free is passed in one step.
+A tile is full if no query drops any of its keys. Along each touched segment the next dropped key is
+searched, in all boxes of dropped keys at once; the tiles before it are full. A box with a key in
+every tile is passed in one step.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ Tiles = tuple[torch.Tensor, torch.Tensor, torch.Tensor]  # row, first tile, end
 
 @dataclass(frozen=True)
 class _Dropped:
-    """Boxes of dropped keys of a part, those of row r from `begin[r]`, `count[r]` of them.
+    """Boxes of dropped keys of a part; row r has `count[r]` of them, from `begin[r]` on.
 
-    Where `dense`, every tile between two keys of the box, up to `last`, holds a key of it. The
+    In a `dense` box, every tile between two of its keys, up to `last`, holds one of them. The
     widest dense box of each row reaches from `from_key` to `to_key`.
     """
 
@@ -43,8 +43,8 @@ class _Dropped:
     def next(
         self, box: torch.Tensor, low: torch.Tensor, high: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """The first key in low..high of each of the boxes, beyond FAR without one, and the last
-        key up to which every tile holds one."""
+        """The first key in low..high of each box (beyond FAR if there is none), and the last key up
+        to which every tile holds one."""
         low = torch.maximum(low, self.boxes.first[box])
         high = torch.minimum(high, self.boxes.last[box])
         key = next_in(self.numeral, low, self.boxes.low[box], self.boxes.high[box])
@@ -71,7 +71,7 @@ class FullTiles:
         ]
 
     def among(self, met: KeyRanges) -> Tiles:
-        """The full tiles that touched segments cover, as runs, those of a row in any order."""
+        """The full tiles that touched segments cover, as runs; those of a row in any order."""
         block = self._block
         cut = met.last == self._kv_len - 1
         first = tile_of(met.first + block - 1, block)
@@ -79,7 +79,7 @@ class FullTiles:
         row = met.row
         searched = first < end
         for part in self._dropped:
-            # A dense box over the whole segment leaves nothing to search.
+            # No tile is full where a dense box covers the whole segment.
             searched &= (part.from_key[row] > met.first) | (part.to_key[row] < met.last)
         row, first, end = row[searched], first[searched], end[searched]
         found: list[Tiles] = []
@@ -101,7 +101,8 @@ class FullTiles:
     def _next(
         self, row: torch.Tensor, first: torch.Tensor, last: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """The next dropped key in `first..last` or FAR, and where a tile may be free of one."""
+        """The next dropped key in `first..last` (FAR if there is none), and the key after which a
+        tile may hold none."""
         nearest = torch.full_like(first, FAR)
         passed = torch.full_like(first, FAR)
         for part in self._dropped:
@@ -143,7 +144,7 @@ def _dropped(part: PartInCall, rows: TileRows, offset: torch.Tensor, block_kv: i
 def _dense(
     tree: Numeral, low: torch.Tensor, high: torch.Tensor, slack: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Whether at most `slack` numbers are missing in a row in each box, and its ends."""
+    """Whether no gap between numbers of a box exceeds `slack`; the box's first and last number."""
     if isinstance(tree, Leaf):
         return torch.ones_like(slack, dtype=torch.bool), low[:, tree.index], high[:, tree.index]
     below, first, last = _dense(tree.minor, low, high, slack)
@@ -159,7 +160,7 @@ def _dense(
 
 @dataclass(frozen=True)
 class KeyRanges:
-    """Keys `first..last` of rows, both included; `[ranges]` each."""
+    """Ranges of keys `first..last` of rows, both included; `[ranges]` each."""
 
     row: torch.Tensor
     first: torch.Tensor
@@ -167,16 +168,17 @@ class KeyRanges:
 
 
 def key_ranges(tree: Numeral, boxes: Boxes, offset: torch.Tensor, block_kv: int) -> KeyRanges:
-    """The keys of boxes; gaps inside a segment are too short to hold a tile, its ends are keys.
+    """The segments of boxes: both ends are keys of the box, and gaps inside are too short for a
+    tile.
 
-    `offset` `[rows]` is what was added to keys before they were written in digits.
+    `offset` `[rows]` was added to keys before they were written in digits.
     """
     slack = torch.full_like(boxes.row, block_kv - 1)
     owner, first, last = _enumerated(tree, boxes.low, boxes.high, slack)
     row = _at(boxes.row, owner)
     cut = (joined(tree, boxes.low) < boxes.first) | (joined(tree, boxes.high) > boxes.last)
     if bool(cut.any()):
-        # Both ends of what the range of keys leaves of a box are keys of the box.
+        # Cut to the range, a box still begins and ends with keys of its own.
         least = next_in(tree, boxes.first, boxes.low, boxes.high)
         most = last_in(tree, boxes.last, boxes.low, boxes.high)
         first = torch.maximum(first, _at(least, owner))
@@ -234,7 +236,7 @@ def _enumerated(
 
 
 def spread(first: torch.Tensor, last: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Every number of the intervals `first..last`, after the place of the interval of each."""
+    """Every number of the intervals `first..last`, and before it the index of its interval."""
     count = last - first + 1
     place = torch.repeat_interleave(count)
     turn = torch.arange(len(place), device=place.device)

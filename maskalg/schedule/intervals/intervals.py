@@ -36,11 +36,11 @@ class Rows:
 
     @property
     def lengths(self) -> tuple[int, int]:
-        """Of queries and of keys."""
+        """The numbers of queries and of keys."""
         return self.extents.q_len, self.extents.kv_len
 
     def part(self, begin: int, end: int) -> Rows:
-        """The tiles `begin <= tile < end` of them."""
+        """The tiles `begin <= tile < end` alone."""
         indices = dict(self.environment.indices)
         for name in ("q0", "q1"):
             indices[name] = indices[name][..., begin:end]
@@ -49,14 +49,14 @@ class Rows:
 
 @dataclass(frozen=True)
 class KeyRange:
-    """Keys `low..high`, both included, int64 `[batch, heads, rows]`; none where low > high."""
+    """Keys `low..high`, both included, int64 `[batch, heads, rows]`; empty if low > high."""
 
     low: torch.Tensor
     high: torch.Tensor
     span: Span
 
     def tiles(self, block_kv: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """First tile of keys and one past the last; equal where the range is empty."""
+        """The first tile of keys and one past the last; equal if the range is empty."""
         some = self.low <= self.high
         zero = torch.zeros_like(self.low)
         return (
@@ -66,7 +66,7 @@ class KeyRange:
 
 
 def rows_of(tiling: Tiling) -> Rows:
-    """All tiles of queries of a call, for the batch entries and heads that are told apart."""
+    """All tiles of queries of a call, for the batch entries and heads that the mask depends on."""
     values, extents, device = tiling.form.values, tiling.extents, tiling.device
     block_q, sizes = tiling.block[0], tiling.shape[:2]
 
@@ -94,7 +94,7 @@ def rows_of(tiling: Tiling) -> Rows:
 
 
 def key_range(span: Span, rows: Rows) -> KeyRange:
-    """The keys of a span for each tile of queries, cut to the keys there are."""
+    """The keys of a span for each tile of queries, cut to the existing keys."""
     env = rows.environment
     shape = np.broadcast_shapes(*[index.shape for index in env.indices.values()])
     low = torch.zeros((), dtype=torch.int64, device=env.device)
@@ -113,7 +113,7 @@ def key_range(span: Span, rows: Rows) -> KeyRange:
 
 
 def key_set(span: Span, rows: Rows) -> PositionSet | None:
-    """The keys at which the condition of a span on the key alone holds; None without one."""
+    """The keys that satisfy the span's condition on the key alone; None without one."""
     if span.keys is None:
         return None
     return position_set(span.keys, "kv_idx", rows.lengths, rows.environment)
@@ -128,7 +128,7 @@ def span_tiles(span: Span, rows: Rows, block_kv: int) -> torch.Tensor:
     tiles = (column >= first[..., None]) & (column < end[..., None])
     keys = key_set(span, rows)
     if keys is not None:
-        # first is a member and end lies past one, so only tiles between the two can be without.
+        # The first and the last tile hold a member, so only tiles between them can hold none.
         starts = torch.arange(columns + 1, device=column.device) * block_kv
         counts = keys.counts[..., starts.clamp(max=keys.length)]
         tiles = tiles & (counts[..., 1:] > counts[..., :-1])[:, :, None]

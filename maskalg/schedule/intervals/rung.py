@@ -1,4 +1,5 @@
-"""The rung of intervals with values put in: each span says what decides its last tiles.
+"""The rung of intervals with values put in. Sections or summaries decide the tiles of inexact
+spans.
 
 A row has at most two boundaries for each interval of its closed forms, whatever the length. A tile
 that a touched span meets keeps some pair; one that an unfull span meets drops some.
@@ -33,9 +34,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class OpenSpan:
-    """A span that is not exact by itself, with the sections that decide the tiles it may meet.
+    """An inexact span, and the section or clause that decides the tiles it may meet.
 
-    Tables that all tiles share are made when some tiles are first asked for.
+    Tables for all tiles are made when tiles are first decided.
     """
 
     span: Span
@@ -43,7 +44,7 @@ class OpenSpan:
     rows: Rows
 
     def met(self, asked: torch.Tensor, first: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Which of the tiles that are asked for are surely met, and which may be.
+        """Which of the `asked` tiles the span surely meets, and which it may meet.
 
         Args:
             asked: bool `[batch, heads, rows, columns]`, some of them True.
@@ -79,12 +80,12 @@ class OpenSpan:
 
 @dataclass(frozen=True)
 class SideTiles:
-    """Tiles that some span may meet, and tiles that some span surely meets.
+    """The tiles that some span may meet, and those that one surely meets.
 
     Attributes:
-        first: the row of tiles of queries with which they begin.
+        first: the first row of tiles.
         maybe, surely: bool `[batch, heads, rows, columns]`.
-        open: the spans that are not exact by themselves, each with the tiles it may meet.
+        open: the inexact spans, each with the tiles it may meet.
     """
 
     first: int
@@ -93,9 +94,9 @@ class SideTiles:
     open: tuple[tuple[OpenSpan, torch.Tensor], ...]
 
     def decided(self, asked: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Which of the tiles that are asked for are met, and which others may be.
+        """Which of the `asked` tiles are met, and which others may be.
 
-        Sections are asked only where no span meets a tile already.
+        Sections only decide tiles that no other span surely meets.
         """
         met = self.surely & asked
         perhaps = torch.zeros_like(met)
@@ -109,7 +110,7 @@ class SideTiles:
 
 
 class Side:
-    """The spans of one side of a mask, asked for some rows of tiles at a time."""
+    """The spans of one side of a mask, decided for some rows of tiles at a time."""
 
     def __init__(self, spans: tuple[Span, ...], tiling: Tiling) -> None:
         self._tiling = tiling
@@ -143,7 +144,7 @@ class Side:
 
 
 def in_order(span: Span, form: Bound) -> bool:
-    """Whether the documents a span relies on are in order, so that it is exact."""
+    """Whether the documents that a span relies on are in order, so that it is exact."""
     pairs = span.documents
     return all(
         tables_of_slots(q_slot, kv_slot, form.values).contiguous() for q_slot, kv_slot in pairs
@@ -151,7 +152,7 @@ def in_order(span: Span, form: Bound) -> bool:
 
 
 def is_interval(span: Span, form: Bound) -> bool:
-    """Whether a tile of queries touches exactly the keys of the interval of a span."""
+    """Whether a tile of queries touches exactly the interval of keys of a span."""
     thinned = span.residue is not None or span.keys is not None
     return span.exact and not thinned and in_order(span, form)
 
@@ -242,7 +243,8 @@ class IntervalRung:
         return self.forms.spans
 
     def _ranges(self, rows: Rows, block_kv: int) -> tuple[Ranges, Ranges]:
-        """Tiles of keys that the spans of each side meet, for each tile of queries."""
+        """For each tile of queries, the ranges of tiles of keys that the spans of each side
+        meet."""
         touched, unfull = (
             _tile_ranges(spans, rows, block_kv) for spans in (self.forms.touched, self.forms.unfull)
         )
@@ -250,7 +252,7 @@ class IntervalRung:
 
 
 def labels_within(places: torch.Tensor, touched: Ranges, unfull: Ranges) -> torch.Tensor:
-    """The labels of tiles of keys at `places`, as far as the ranges of both sides tell."""
+    """The labels of the tiles of keys at `places` that follow from the ranges of both sides."""
     kept, dropped = (_inside(places, ends).to(torch.uint8) for ends in (touched, unfull))
     return kept * (FULL - dropped)  # PARTIAL is one less than FULL, and EMPTY is 0
 
@@ -286,7 +288,8 @@ def _united(spans: tuple[Span, ...], form: Bound, extents: Extents) -> torch.Ten
 
 
 def _apart(ranges: Ranges) -> tuple[torch.Tensor, torch.Tensor]:
-    """Each range without the ranges before it, ascending: first tiles and ends, ranges last."""
+    """Each range without the parts in earlier ranges, ascending: first tiles and ends, ranges
+    last."""
     first, end = (torch.stack(each, dim=-1) for each in zip(*ranges, strict=True))
     if len(ranges) > 1:
         first, order = first.sort(dim=-1)
@@ -320,10 +323,10 @@ def _mean(
 
 
 def tiles_of_documents(form: Bound, extents: Extents, side: int) -> float:
-    """How many tiles of `side` keys a token's document has: the mean, and 0 where it is not known.
+    """The mean number of tiles of `side` keys in a token's document; 0 if unknown.
 
-    Lengths on the CPU are known. For lengths on a device only their number is known, so this is the
-    mean over documents, which is at most the mean over tokens.
+    If lengths are on the CPU, the mean is over tokens. If they are on a device, only their number
+    is known, so the mean is over documents, which is at most the mean over tokens.
     """
     least = 0.0
     for slot in form.structure.mask_rows:

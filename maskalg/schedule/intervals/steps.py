@@ -1,13 +1,13 @@
 """Monotone tables of packed documents: one pass over the ids, on their device, without waiting.
 
-For queries x and keys y that are kept when their ids are equal:
+For queries x and keys y, a pair is kept if its ids are equal:
 
 - `first[x]`: the first key that a query >= x may keep;   `last[x]`: the last one for queries <= x;
 - `start[x]`, `end[x]`: keys that x surely keeps, narrowed so that both are monotone in x.
 
-All four are non-decreasing. Where equal ids are contiguous, `first = start` and `last = end`, and
-the closed forms built on them are exact; elsewhere they stay sound, whatever the ids are. Of ids
-that are declared to lie so, the tables are made without sorting, and the declaration is checked.
+All four are non-decreasing. If equal ids are contiguous, `first = start` and `last = end`, and the
+closed forms built on them are exact; otherwise they are sound, whatever the ids are. For ids with a
+declared order, the tables are made without sorting, and the order is checked.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ class StepTables:
     """The tables of one pair of id tensors, int32 `[length]` or `[batch, length]` each.
 
     Attributes:
-        tables: those that are made, by the names that closed forms use. A prime is the inverse,
-            from keys to queries; "contiguous" is one number, not 0 where the tables are exact.
+        tables: the tables made so far, by the names that closed forms use. A prime marks the
+            inverse, from keys to queries; "contiguous" is one number, not 0 if the tables are
+            exact.
         kv_length: how many keys there are.
-        begins: the first position of each id, where the ids are one row, sorted, and those of the
-            keys too. `first`, `start` and their inverses are then one table, `last` and `end`
-            another. Few entries of these are searched for, and the tables are made when many are
-            asked for.
+        begins: the first position of each id, if queries and keys share one row of sorted ids.
+            `first`, `start` and their inverses are then one table, `last` and `end` another. Few
+            entries are found by search; the tables are made when many entries are read.
     """
 
     tables: dict[str, torch.Tensor]
@@ -50,7 +50,7 @@ class StepTables:
     begins: PositionSet | None = None
 
     def named(self, name: str) -> torch.Tensor:
-        """A table, made when it is first asked for."""
+        """A table, made when it is first used."""
         found = self.tables.get(name)
         if found is None and self.begins is not None:
             _make_in_order(self.begins, self.tables)
@@ -60,7 +60,7 @@ class StepTables:
         return found
 
     def entries(self, name: str, position: torch.Tensor) -> torch.Tensor:
-        """Entries of a table `[length]` at positions, int64."""
+        """The entries of a table `[length]` at positions, int64."""
         at = (torch.zeros((), dtype=torch.int64),) * 2
         if self.begins is None or self.tables or not self.begins.few(at, position):
             return self.named(name)[position].to(torch.int64)
@@ -92,23 +92,23 @@ def step_tables(
 
     Args:
         q_ids, kv_ids: ids of queries and of keys; one tensor where they are the same.
-        order: how they are declared to lie; "contiguous" is of one tensor.
+        order: the declared order; "contiguous" needs one tensor for both.
 
     Raises:
-        ValueError: ids on the CPU in another order. On a GPU an assertion fails.
+        ValueError: ids on the CPU break the order. On a GPU an assertion fails.
     """
     pair = (q_ids,) if q_ids is kv_ids else (q_ids, kv_ids)
     return _TABLES.of_tensors((order,), pair, lambda: _step_tables(q_ids, kv_ids, order))
 
 
 def step_slots(node: Node) -> tuple[Slot, Slot]:
-    """The slots of the query ids and of the key ids a `step` node reads."""
+    """The slots of the query ids and the key ids that a `step` node reads."""
     q_slot, kv_slot = node.own
     return cast(Slot, q_slot), cast(Slot, kv_slot)
 
 
 def tables_of(node: Node, values: tuple[Value, ...]) -> StepTables:
-    """The step tables a `step` node reads, built from the bound ids."""
+    """The step tables that a `step` node reads, made from the bound ids."""
     return tables_of_slots(*step_slots(node), values)
 
 
@@ -159,7 +159,7 @@ def _step_tables(q_ids: torch.Tensor, kv_ids: torch.Tensor, order: Order | None)
 
 
 def _declared_tables(q_ids: torch.Tensor, kv_ids: torch.Tensor, order: Order) -> StepTables:
-    """The tables of ids that are declared to lie in an order.
+    """The tables of ids with a declared order.
 
     A query without a key has none between its `first` and its `last`: the keys before are of
     smaller ids, and those from `first` on of larger ones.
@@ -201,7 +201,7 @@ def is_sorted(ids: torch.Tensor) -> bool:
 
 
 def _begins_in_order(ids: torch.Tensor) -> PositionSet | None:
-    """The first position of each id in one row that is known to be sorted; None of any other."""
+    """The first position of each id in one row of ids known to be sorted; else None."""
     if ids.ndim != 1 or not readable(ids):
         return None
     return _SORTED.of_tensors((), (ids,), lambda: _begins(ids.numpy()))

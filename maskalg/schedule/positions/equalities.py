@@ -1,4 +1,4 @@
-"""Entries that are equal, or different, for an own and another position: by counting classes."""
+"""Equal, or different, entries of an own and another position, by counting classes."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _PRODUCTS: Final = 64  # of matrices, in the time of one pair of tiles joined by
 class Classes:
     """Own positions sorted by (batch entry and head, class, position), as one number each.
 
-    `wanted` `[batch, heads, other positions]` is the row and class that each other position asks
-    for, and `own` those of the own positions, -1 where one is no member; `sorted` `[own positions
-    of all rows]` ends with what is no member.
+    `wanted` `[batch, heads, other positions]` is the row and class that each other position needs,
+    and `own` the row and class of each own position, -1 unless it is a member; `sorted` `[own
+    positions of all rows]` ends with positions that are not members.
     """
 
     sorted: torch.Tensor
@@ -39,7 +39,7 @@ class Classes:
         low: torch.Tensor,
         high: torch.Tensor,
     ) -> torch.Tensor:
-        """How many members in low..high have the class that `other` asks for."""
+        """How many members in low..high have the class that `other` needs."""
         begin = rows_at(self.wanted, at, other) * self.length
         upto = torch.searchsorted(self.sorted, begin + high, right=True)
         return upto - torch.searchsorted(self.sorted, begin + low)
@@ -60,7 +60,7 @@ def classes_of(
     """
     shapes = [tensor.shape[:2] for pair in pairs for tensor in pair]
     rows = np.broadcast_shapes(members.shape[:2], *shapes)
-    # Rows are told apart from the start, as classes of their own.
+    # Rows begin as classes of their own.
     row = torch.arange(prod(rows), device=members.device).view(*rows, 1)
     own, other = (row.expand(*rows, length) for length in lengths)
     for number, (own_entries, other_entries) in enumerate(pairs):
@@ -68,7 +68,7 @@ def classes_of(
         own, other = _refined(own, other, own_entries, other_entries, alone=alone)
     place = torch.arange(lengths[0], device=members.device)
     keys = own * lengths[0] + place
-    # What is no member is put past every class, so that no count depends on the device.
+    # Positions that are not members go past every class, so that no count depends on the device.
     keys = torch.where(members, keys, torch.iinfo(torch.int64).max)
     ordered = keys.flatten().sort().values
     return Classes(ordered, torch.where(members, own, -1), other, lengths[0])
@@ -82,9 +82,9 @@ def _refined(
     *,
     alone: bool,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Classes split by one more pair of entries, numbered anew so that they stay small.
+    """Classes split by one more pair of entries, and renumbered so that they stay small.
 
-    `alone` says that all are of one class yet.
+    `alone`: all positions are still of one class.
     """
     wide = torch.cat(
         [own_entries.expand(own.shape).flatten(), other_entries.expand(other.shape).flatten()]
@@ -97,7 +97,7 @@ def _refined(
 
 
 def _ranked(values: torch.Tensor) -> torch.Tensor:
-    """Each value as its place among the different ones; `unique` would wait for the device."""
+    """The rank of each value among the distinct ones; `unique` would wait for the device."""
     ordered, order = values.sort()
     first = torch.ones_like(ordered)
     first[1:] = (ordered[1:] != ordered[:-1]).to(ordered.dtype)
@@ -107,9 +107,9 @@ def _ranked(values: torch.Tensor) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class Equalities(Rest):
-    """How many own positions are of classes, by their signs.
+    """Equalities, and inequalities, of entries: signed sums of counts of own positions in classes.
 
-    Those that are equal where they should not be are taken away by inclusion and exclusion.
+    Positions with an equality that must not hold are subtracted by inclusion and exclusion.
     """
 
     signed: tuple[tuple[int, Classes], ...]
@@ -121,8 +121,8 @@ class Equalities(Rest):
         members: torch.Tensor,
         lengths: tuple[int, int],
     ) -> Equalities:
-        """For entries of own and of other positions, as `classes_of` takes them, that are all equal
-        where their list `holds` and not all where not."""
+        """The condition on lists of pairs of entries (as in `classes_of`): a list that `holds` has
+        all of its pairs equal, and another list does not."""
         wanted = [pair for one, same in zip(pairs, holds, strict=True) if same for pair in one]
         unwanted = [one for one, same in zip(pairs, holds, strict=True) if not same]
         return Equalities(
@@ -159,7 +159,7 @@ class Equalities(Rest):
     def _of_row(
         self, of: Sides, row: tuple[int, int], tiles: list[tuple[int, int]]
     ) -> torch.Tensor:
-        """The count for each two tiles of a batch entry and head, `[own, other tiles]`.
+        """The count for each pair of tiles of a batch entry and head, `[own, other tiles]`.
 
         `tiles` are the first and the end of the own tiles, and of the other ones.
         """
@@ -175,7 +175,7 @@ Occurring = tuple[torch.Tensor, torch.Tensor, torch.Tensor]  # class, tile, how 
 
 
 def _sides(classes: Classes, of: Sides, row: tuple[int, int]) -> tuple[Occurring, Occurring]:
-    """The classes that own tiles have, and those that other tiles ask for."""
+    """The classes that own tiles have, and the classes that other tiles need."""
     own, other, holds = (
         table[min(row[0], table.shape[0] - 1), min(row[1], table.shape[1] - 1)]
         for table in (classes.own, classes.wanted, of.holds)
@@ -184,7 +184,7 @@ def _sides(classes: Classes, of: Sides, row: tuple[int, int]) -> tuple[Occurring
 
 
 def _occurring(classes: torch.Tensor, side: int) -> Occurring:
-    """The classes >= 0 of each tile, in order of classes."""
+    """The classes >= 0 of each tile, sorted by class."""
     tiles = -(-len(classes) // side)
     tile = torch.arange(len(classes), device=classes.device) // side
     keys = (classes * tiles + tile)[classes >= 0]
@@ -193,14 +193,15 @@ def _occurring(classes: torch.Tensor, side: int) -> Occurring:
 
 
 def _within(found: Occurring, tiles: tuple[int, int]) -> Occurring:
-    """Those of the tiles `first <= tile < end`, which are numbered from 0 on."""
+    """The classes of the tiles `first <= tile < end`, which are renumbered from 0 on."""
     inside = (found[1] >= tiles[0]) & (found[1] < tiles[1])
     class_, tile, count = (column[inside] for column in found)
     return class_, tile - tiles[0], count
 
 
 def _met(left: Occurring, right: Occurring, sizes: list[int]) -> torch.Tensor:
-    """How many pairs of positions of each two tiles are of one class, `[own, other tiles]`."""
+    """For each pair of tiles, how many pairs of positions have the same class, `[own, other
+    tiles]`."""
     begin = torch.searchsorted(right[0], left[0])
     joins = torch.searchsorted(right[0], left[0], right=True) - begin
     chosen = joins > 0

@@ -1,8 +1,8 @@
-"""An own position whose entry lies between two limits of the other position, as ranks.
+"""Own positions whose entry lies between two limits of the other position, by ranks.
 
-A wavelet matrix counts the ranks of a range of places that lie between two ranks. Level by level,
-from the highest bit of the ranks down, those with a 0 go before those with a 1; prefix sums of the
-zeros say where a range of places goes. A limit costs two look-ups a level.
+A wavelet matrix counts how many ranks in a range of places lie between two ranks. Level by level,
+from the highest bit of the ranks down, ranks with a 0 move before ranks with a 1; prefix sums of
+the zeros tell where a range of places moves. A limit costs two look-ups a level.
 
 Source: Claude, Navarro and Ordonez, "The wavelet matrix", 2015.
 """
@@ -38,7 +38,7 @@ class Wavelet:
 
     @staticmethod
     def of(ranks: torch.Tensor, most: int) -> Wavelet:
-        """For integers 0..most `[batch, heads, length]`."""
+        """The wavelet matrix of integers 0..most `[batch, heads, length]`."""
         flat = ranks.flatten()
         place = torch.arange(len(flat), device=flat.device)
         levels = []
@@ -58,7 +58,7 @@ class Wavelet:
         low: torch.Tensor,
         high: torch.Tensor,
     ) -> torch.Tensor:
-        """How many ranks in low..high - 1 stand at the positions first..last, ends included."""
+        """How many ranks in low..high - 1 are at the positions first..last, both included."""
         row = at[0].clamp(max=self.shape[0] - 1) * self.shape[1] + at[1].clamp(
             max=self.shape[1] - 1
         )
@@ -79,10 +79,10 @@ class Wavelet:
 
 @dataclass(frozen=True)
 class RankRanges(Rest):
-    """Ranks of own positions, and for each other position the ranks that it takes.
+    """Ranks of own positions, and the range of ranks that each other position accepts.
 
-    `ranks` are `[batch, heads, own]`, equal for equal entries and below `count`; `count` itself
-    where a position is no member. Ranks in `apart` are taken out of those in `limits`.
+    `ranks` `[batch, heads, own]` are equal for equal entries and below `count_of_ranks`; positions
+    that are not members have `count_of_ranks`. Accepted are ranks in `limits` but not in `apart`.
     """
 
     ranks: torch.Tensor
@@ -97,8 +97,8 @@ class RankRanges(Rest):
         ends: tuple[torch.Tensor, torch.Tensor],
         apart: torch.Tensor | None,
     ) -> RankRanges:
-        """For entries and members of the own index; `ends` are the least and the most that the
-        other positions take, both included, and `apart` what they do not take."""
+        """The ranks of entries and members of the own index. Other positions accept entries from
+        `ends[0]` to `ends[1]`, both included, other than `apart`."""
         shape = np.broadcast_shapes(entries.shape, members.shape)
         values = entries.flatten().sort().values
         ranks = torch.searchsorted(values, entries.contiguous()).expand(shape)
@@ -120,7 +120,7 @@ class RankRanges(Rest):
 
     @cached_property
     def _below(self) -> torch.Tensor:
-        """How many positions of a single row have a rank below each one."""
+        """How many positions have a rank below each rank; for a single row."""
         found = torch.bincount(self.ranks.flatten() + 1, minlength=self.count_of_ranks + 2)
         return found.cumsum(0)
 
@@ -135,7 +135,7 @@ class RankRanges(Rest):
     def _taken(
         self, at: At, other: torch.Tensor, count: Callable[..., torch.Tensor]
     ) -> torch.Tensor:
-        """How many ranks each other position takes; `count` gives those in low..high - 1."""
+        """How many ranks each other position accepts; `count` counts those in low..high - 1."""
         found = count(*_read(self.limits, at, other))
         return found if self.apart is None else found - count(*_read(self.apart, at, other))
 
@@ -145,7 +145,7 @@ class RankRanges(Rest):
         return open_, ~open_
 
     def among(self, pairs: TilePairs) -> tuple[torch.Tensor, torch.Tensor]:
-        """Own tile by own tile, by the ranks that it holds, where there are few of these."""
+        """Decides own tile by own tile, from the set of ranks in it, if there are few ranks."""
         met = torch.zeros_like(pairs.own, dtype=torch.bool)
         tiles = len(pairs.own.unique())
         if self.count_of_ranks * tiles > _LOOK_UPS * pairs.sides[1] * len(met):
@@ -156,7 +156,8 @@ class RankRanges(Rest):
         return met, torch.ones_like(met)
 
     def _grouped(self, pairs: TilePairs) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """Pairs of one own tile, and how many of its ranks lie below each rank."""
+        """The pairs of each own tile, and how many distinct ranks of the tile lie below each
+        rank."""
         own = by_tile(self.ranks, pairs.sides[0], self.count_of_ranks)
         flat = own.flatten(0, 2)
         numbers = torch.arange(len(flat), device=own.device).view(own.shape[:3])
@@ -176,7 +177,7 @@ class RankRanges(Rest):
         return ((found > 0) & rows_at(pairs.holds, at, other)).any(dim=-1)
 
     def _overlap(self, pairs: TilePairs) -> torch.Tensor:
-        """Whether the extremes of the ranks of two tiles leave a common one possible."""
+        """Whether two tiles may have a common rank, by the extremes of their ranks."""
         most = self.count_of_ranks
         own = by_tile(self.ranks, pairs.sides[0], most)
         least_own = own.amin(dim=-1)

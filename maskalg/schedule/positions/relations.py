@@ -1,4 +1,5 @@
-"""Tables of pairs of categories: has a position of a range a category that another one allows?"""
+"""Tables of pairs of categories: does a range hold a position of a category that another one
+allows?"""
 
 from __future__ import annotations
 
@@ -26,10 +27,10 @@ _MOST_OF_RANGES: Final = 1 << 26
 
 @dataclass(frozen=True)
 class Categories(Rest):
-    """The category of an own position is one that the category of the other one allows.
+    """The condition that the category of the other position allows that of the own one.
 
     `own` `[batch, heads, own]` and `other` `[batch, heads, other]` are the categories; `allowed`
-    is bool `[batch, heads, own categories, other categories]`. `members` are the own positions that
+    is bool `[batch, heads, own categories, other categories]`. Only own positions in `members`
     count.
     """
 
@@ -41,7 +42,8 @@ class Categories(Rest):
 
     @cached_property
     def _groups(self) -> list[tuple[torch.Tensor, Maxima]]:
-        """For each 62 categories, what other categories allow and positions have, as bits."""
+        """For each 62 categories, as bits: those that each other category allows, and that of each
+        own position."""
         groups = []
         for start in range(0, self.allowed.shape[2], _CATEGORIES_OF_A_WORD):
             part = self.allowed[:, :, start : start + _CATEGORIES_OF_A_WORD]
@@ -82,7 +84,8 @@ class Categories(Rest):
         return met, torch.ones_like(met)
 
     def _words(self, of: Sides) -> list[tuple[torch.Tensor, torch.Tensor]]:
-        """For each 62 categories, what each other tile allows and each own tile has, as bits."""
+        """For each 62 categories, as bits: those that each other tile allows, and those in each own
+        tile."""
         zero = torch.zeros((), dtype=torch.int64, device=self.own.device)
         found = []
         for words, present in self._groups:
@@ -98,10 +101,11 @@ class Categories(Rest):
 
 @dataclass(frozen=True)
 class CategoryRanges(Rest):
-    """Categories of which a range of own positions has every one between its first and last.
+    """Categories such as q // 64: a range of own positions has every one between its first and
+    last.
 
-    `own`, `other` and `allowed` are those of `Categories`; with `both` a range of other positions
-    also has every category between those of its ends.
+    `own`, `other` and `allowed` are as in `Categories`; with `both`, a range of other positions has
+    every category between its first and last, too.
     """
 
     own: torch.Tensor
@@ -112,7 +116,7 @@ class CategoryRanges(Rest):
 
     @cached_property
     def _before(self) -> torch.Tensor:
-        """How many members stand before the first position of each category, or later ones."""
+        """How many members come before the first position of each category (or of a later one)."""
         rows = torch.arange(self.allowed.shape[2] + 1, device=self.own.device)
         rows = rows.expand(*self.own.shape[:2], -1).contiguous()
         first = torch.searchsorted(self.own.contiguous(), rows)
@@ -122,9 +126,10 @@ class CategoryRanges(Rest):
 
     @cached_property
     def _counts(self) -> torch.Tensor:
-        """Members of categories that a column allows, before each row: `[…, columns, rows + 1]`.
+        """For each column, how many members have a category before each row that it allows: `[…,
+        columns, rows + 1]`.
 
-        Sums run along the last dimension, which is several times as fast as down the table.
+        Sums along the last dimension are several times as fast as down the table.
         """
         sizes = self._before.diff(dim=-1)[:, :, None].to(torch.int32)
         return pad((self.allowed.mT * sizes).cumsum(dim=3, dtype=torch.int32), (1, 0))
@@ -135,7 +140,7 @@ class CategoryRanges(Rest):
         column = rows_at(self.other, at, other)
         total = torch.zeros_like(low)
         for sign, end in ((1, high + 1), (-1, low)):
-            # Members allowed before `end`, which stands in row `row` of the table.
+            # Allowed members before `end`, whose category is `row`.
             row = rows_at(self.own, at, end.clamp(max=self.own.shape[-1] - 1))
             inside = rows_at(self.members.counts, at, end) - rows_at(self._before, at, row)
             inside = _entry(self.allowed, at, row, column) * inside
@@ -155,7 +160,8 @@ class CategoryRanges(Rest):
         return met, (pairs.all_hold() & every) | ~met
 
     def _columns(self, side: int) -> torch.Tensor:
-        """How many columns each own tile allows before each one, `[…, columns + 1, tiles]`."""
+        """For each own tile, how many columns before each one it allows: `[…, columns + 1,
+        tiles]`."""
         first = torch.arange(0, self.own.shape[-1], side, device=self.own.device)
         last = (first + side - 1).clamp(max=self.own.shape[-1] - 1)
         low, high = (
@@ -173,7 +179,7 @@ def related(
     own_block: int,
     env: Environment,
 ) -> Rest | None:
-    """The test of a section with a relation; None where its table is too large to be counted."""
+    """The test for a section's relation; None if its table is too large to count."""
     relation = section.relation
     assert relation is not None
     other_index = "kv_idx" if relation.own_index == "q_idx" else "q_idx"
@@ -213,7 +219,7 @@ def table_of(
 
 
 def categories(node: Node, index: str, env: Environment) -> int:
-    """How many entries the tables have along the axes that are read at an index."""
+    """The largest size of an axis that a table is read along by an index."""
     sizes = [0]
     for read in node.walk():
         for axis, arg in enumerate(read.args):
@@ -224,7 +230,7 @@ def categories(node: Node, index: str, env: Environment) -> int:
 
 
 def _takes_every_value(f: Node) -> bool:
-    """Whether f is an index over a number, so that it misses no value between two of its own."""
+    """Whether f is an index plus an offset, or its quotient: then it skips no value."""
     if f.op == "floordiv":
         f = f.args[0]
     terms = terms_of(f)

@@ -1,4 +1,5 @@
-"""Conditions of a section on an own position beside its limits, for one position or whole tiles."""
+"""A section's conditions on an own position besides its limits, for a position or for whole
+tiles."""
 
 from __future__ import annotations
 
@@ -23,8 +24,8 @@ LOWEST: Final = -(2**63 - 1024)  # below every entry but the last thousand; exac
 class Sides:
     """The tiles of own and of other positions in a call, and tables of all of them.
 
-    Other positions count where `holds`, `[batch, heads, positions of the other index]`. Sides of
-    tiles and lengths are of the own index, then of the other one.
+    Only other positions in `holds` `[batch, heads, other positions]` count. Sides of tiles and
+    lengths are given for the own index, then for the other one.
     """
 
     holds: torch.Tensor
@@ -33,7 +34,7 @@ class Sides:
     _tables: dict[Hashable, Any] = field(default_factory=dict)
 
     def once(self, name: Hashable, make: Callable[[], Table]) -> Table:
-        """A table of all tiles, made when some of them are first asked for."""
+        """A table of all tiles, made when it is first used."""
         if name not in self._tables:
             self._tables[name] = make()
         return cast(Table, self._tables[name])
@@ -41,10 +42,11 @@ class Sides:
 
 @dataclass(frozen=True)
 class TilePairs:
-    """Pairs to decide: every other position that `holds` may take every own position of its pair.
+    """Pairs of tiles to decide: the limits of every other position in `holds` include the whole own
+    tile.
 
-    `at` (batch entry and head), `own` and `other` (numbers of tiles) are broadcast with each other;
-    `of` says what tiles they are.
+    `at` (batch entry and head), `own` and `other` (indices of tiles) are broadcast with each other;
+    `of` are the tiles.
     """
 
     at: At
@@ -66,7 +68,7 @@ class TilePairs:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the pairs, broadcast."""
+        """The shape of the pairs, broadcast."""
         return np.broadcast_shapes(*[each.shape for each in (*self.at, self.own, self.other)])
 
     @property
@@ -80,20 +82,20 @@ class TilePairs:
         return _ends(self.other, self.sides[1], self.lengths[1])
 
     def all_hold(self) -> torch.Tensor:
-        """Whether every other position of a pair holds."""
+        """Whether every other position of a pair is in `holds`."""
         every = self.of.once(
             "all hold", lambda: by_tile(self.holds, self.sides[1], True).all(dim=-1)
         )
         return rows_at(every, self.at, self.other)
 
     def chosen(self, which: torch.Tensor) -> TilePairs:
-        """The chosen ones of pairs `[n]`."""
+        """The chosen pairs, of pairs `[n]`."""
         at = (self.at[0][which], self.at[1][which])
         return TilePairs(at, self.own[which], self.other[which], self.of)
 
 
 class Rest(ABC):
-    """The condition of a section on an own position beyond its limits.
+    """A section's condition on an own position besides its limits.
 
     Ranges `low..high` of own positions include both ends and are not empty.
     """
@@ -101,30 +103,32 @@ class Rest(ABC):
     def some(
         self, at: At, other: torch.Tensor, low: torch.Tensor, high: torch.Tensor
     ) -> torch.Tensor:
-        """Whether some own position in low..high satisfies it with the other one."""
+        """Whether some own position in low..high satisfies the condition with the other
+        position."""
         return self.count(at, other, low, high) > 0
 
     @abstractmethod
     def count(
         self, at: At, other: torch.Tensor, low: torch.Tensor, high: torch.Tensor
     ) -> torch.Tensor:
-        """How many do."""
+        """How many own positions in low..high do."""
 
     @abstractmethod
     def between(self, pairs: TilePairs) -> tuple[torch.Tensor, torch.Tensor]:
-        """Whether some pair of positions of two tiles satisfies it, and whether that is known.
+        """Whether some pair of positions of two tiles satisfies the condition, and whether that is
+        known.
 
         The results are broadcast as the pairs are.
         """
 
     def among(self, pairs: TilePairs) -> tuple[torch.Tensor, torch.Tensor]:
-        """The same for few pairs `[n]`, which `between` leaves open or some limit cuts."""
+        """The same for few pairs `[n]`: those that `between` leaves open, or that a limit cuts."""
         known = torch.zeros_like(pairs.own, dtype=torch.bool)
         return ~known, known
 
 
 def by_tile(entries: torch.Tensor, side: int, fill: bool | int) -> torch.Tensor:
-    """Entries `[batch, heads, length]` as `[batch, heads, tiles, side]`, filled up at the end."""
+    """Entries `[batch, heads, length]` as `[batch, heads, tiles, side]`, padded at the end."""
     missing = -entries.shape[-1] % side
     whole = pad(entries, (0, missing), value=fill) if missing else entries
     return whole.reshape(*entries.shape[:2], -1, side)
@@ -138,7 +142,7 @@ def _ends(tile: torch.Tensor, side: int, length: int) -> tuple[torch.Tensor, tor
 class Maxima:
     """`table[j, ..., x]` joins the entries x .. x + 2**j - 1, `[levels, batch, heads, length]`.
 
-    `join` takes the same entry twice without harm: a maximum, or the union of bits.
+    `join` is idempotent: a maximum, or the union of bits.
     """
 
     table: torch.Tensor
@@ -146,12 +150,12 @@ class Maxima:
 
     @staticmethod
     def of(entries: torch.Tensor, longest: int, join: Join) -> Maxima:
-        """For ranges of up to `longest` of the entries `[batch, heads, length]`."""
+        """The table for ranges of up to `longest` entries, of entries `[batch, heads, length]`."""
         levels = [entries]
         while 2 ** len(levels) <= min(longest, entries.shape[-1]):
             reach = 2 ** (len(levels) - 1)
             last = levels[-1]
-            # Past the end stands what no range of that length starts at.
+            # No range of that length starts at the places past the end.
             later = torch.cat([last[..., reach:], last[..., -reach:]], dim=-1)
             levels.append(join(last, later))
         return Maxima(torch.stack(levels), join)
@@ -179,7 +183,7 @@ def union(bits: torch.Tensor) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class Members(Rest):
-    """An own position of a set."""
+    """The condition that the own position is in a set."""
 
     members: PositionSet
 
@@ -195,7 +199,7 @@ class Members(Rest):
 
 @dataclass(frozen=True)
 class Distances(Rest):
-    """A distance q - k of a set; distance d is its position `d + zero`."""
+    """The condition that the distance q - k is in a set; distance d is its position `d + zero`."""
 
     members: PositionSet
     zero: int
@@ -207,7 +211,7 @@ class Distances(Rest):
         return self._within(at, (low, high), (other, other))
 
     def between(self, pairs: TilePairs) -> tuple[torch.Tensor, torch.Tensor]:
-        # Every distance between the extremes occurs, unless some other position does not count.
+        # Every distance between the extremes occurs if all other positions count.
         met = self._within(pairs.at, pairs.own_ends, pairs.other_ends) > 0
         return met, pairs.all_hold() | ~met
 
@@ -224,10 +228,10 @@ class Distances(Rest):
 
 @dataclass(frozen=True)
 class AtLeast(Rest):
-    """An entry of an own position not below that of the other position.
+    """The condition that the own position's entry is at least that of the other position.
 
-    `entries` `[batch, heads, own]` are far below all others where a position is no member;
-    `ordered` says the same by ranks, for counting.
+    Positions that are not members have far lower `entries` `[batch, heads, own]` than all others;
+    `ordered` is the same condition by ranks, for counting.
     """
 
     entries: torch.Tensor

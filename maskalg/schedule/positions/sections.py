@@ -1,9 +1,9 @@
 """Sections with values put in: which tiles hold a pair that a clause keeps, position by position.
 
-For every position of the other index the limits of the own index are computed once. What else the
-own position must satisfy becomes a table that answers for a whole range of positions at once:
-counts of members, sorted classes of equal entries, maxima over powers of two. Ranks and a wavelet
-matrix would serve all of these, but take six to fifteen times as long.
+For every position of the other index, the limits of the own index are computed once. The section's
+other condition becomes a table that decides whole ranges of own positions: counts of members,
+sorted classes of equal entries, maxima over powers of two. Ranks and a wavelet matrix would serve
+all of these, but take six to fifteen times as long.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ _RADIX: Final = 2**62  # of the digits of integers past 64 bits
 
 @dataclass(frozen=True)
 class OwnLimits:
-    """The limits of other positions that hold, tile by tile in the order of the lower ones.
+    """The limits of the other positions that count, tile by tile, sorted by the lower limit.
 
     Attributes:
         starts: the lower limits of all rows and tiles as one increasing sequence, flat: `length
-            + 1` times the number of row and tile is added to each.
-        reach: `[batch, heads, tiles * side]`, the highest upper bound up to a place in that order.
-        latest, earliest: `[batch, heads, tiles]`, the highest lower bound and the lowest upper one.
-        some: bool `[batch, heads, tiles]`, whether a position of the tile holds.
-        length: of the own index; positions that do not hold start there.
+            + 1` times the index of row and tile is added to each.
+        reach: `[batch, heads, tiles * side]`, the highest upper limit up to a place in that order.
+        latest, earliest: `[batch, heads, tiles]`, the highest lower and the lowest upper limit.
+        some: bool `[batch, heads, tiles]`, whether a position of the tile counts.
+        length: of the own index; positions that do not count start there.
         side: of the tiles of other positions.
     """
 
@@ -62,7 +62,7 @@ class OwnLimits:
     def of(
         low: torch.Tensor, high: torch.Tensor, holds: torch.Tensor, length: int, side: int
     ) -> OwnLimits:
-        """For limits `[batch, heads, other]`, both included and within 0..length - 1."""
+        """The limits from `[batch, heads, other]`, both included and within 0..length - 1."""
         low, high, holds = torch.broadcast_tensors(low, high, holds)
         latest = by_tile(torch.where(holds, low, 0), side, 0).amax(dim=-1)
         earliest = by_tile(torch.where(holds, high, length), side, length).amin(dim=-1)
@@ -80,7 +80,8 @@ class OwnLimits:
         )
 
     def meet(self, pairs: TilePairs) -> torch.Tensor:
-        """Whether some other position of a pair has an own position of it within its limits."""
+        """Whether the limits of some other position include some own position, for each pair of
+        tiles."""
         first, last = pairs.own_ends
         tiles = torch.arange(self.latest.numel(), device=first.device).view(self.latest.shape)
         tile = rows_at(tiles, pairs.at, pairs.other)
@@ -90,7 +91,7 @@ class OwnLimits:
         return (count > 0) & (rows_at(self.reach, pairs.at, place) >= first)
 
     def cover(self, pairs: TilePairs) -> torch.Tensor:
-        """Whether the limits of every other position that holds leave all own positions in."""
+        """Whether the limits of every other position that counts include the whole own tile."""
         first, last = pairs.own_ends
         latest = rows_at(self.latest, pairs.at, pairs.other)
         return (latest <= first) & (rows_at(self.earliest, pairs.at, pairs.other) >= last)
@@ -100,8 +101,8 @@ class OwnLimits:
 class PreparedSection:
     """A section over all positions of a call.
 
-    `low` and `high`, within the own positions, and `holds` are `[batch, heads, positions of the
-    other index]`; where `holds`, low <= high. `rest` is what an own position must satisfy besides.
+    `low`, `high` (own positions) and `holds` are `[batch, heads, other positions]`; where `holds`,
+    low <= high. `rest` is the condition on own positions besides these limits.
     """
 
     section: Section
@@ -118,11 +119,11 @@ class PreparedSection:
         )
 
     def tiles(self, asked: torch.Tensor, first: int, of: Sides) -> torch.Tensor:
-        """Which of the tiles that are asked for hold such a pair.
+        """Which of the `asked` tiles hold such a pair.
 
-        Tiles are asked for as wholes first. That decides where the own positions of a tile are all
-        within the limits of every other position, and where there is no such pair even so; what
-        is left is decided position by position.
+        Whole tiles are tried first. They are decided if the limits of every other position include
+        the whole own tile, or if there is no such pair even without limits. The others are decided
+        position by position.
 
         Args:
             asked: bool `[batch, heads, rows, columns]`, some of them True.
@@ -164,7 +165,8 @@ class PreparedSection:
         return TilePairs((batch, head), own, other, of)
 
     def _as_wholes(self, pairs: TilePairs, limits: OwnLimits) -> tuple[torch.Tensor, torch.Tensor]:
-        """Which pairs of tiles hold one by what is known of whole tiles, and which others may."""
+        """Which pairs of tiles hold such a pair by facts about whole tiles, and which others
+        may."""
         some, covered = rows_at(limits.some, pairs.at, pairs.other), limits.cover(pairs)
         met = some & covered
         if self.rest is not None:
@@ -174,7 +176,7 @@ class PreparedSection:
         return met, some & ~met
 
     def _one_by_one(self, pairs: TilePairs, limits: OwnLimits) -> torch.Tensor:
-        """Which pairs `[n]` of tiles hold one that whole tiles leave open."""
+        """Which of the pairs `[n]` of tiles, left open by `_as_wholes`, hold such a pair."""
         met = limits.meet(pairs)
         if self.rest is None:
             return met
@@ -183,7 +185,7 @@ class PreparedSection:
         found, known = self.rest.among(pairs_left)
         met[left] = found | ~known
         left = left[~known | (found & ~limits.cover(pairs_left))]
-        # A tile that holds many such pairs is known by a few of its positions.
+        # A few positions show a tile that holds many such pairs.
         every = torch.arange(pairs.sides[1], device=left.device)
         for step in (_SAMPLED_FIRST, _SAMPLED_NEXT, 1):
             if step == 1 or step < pairs.sides[1]:
@@ -193,7 +195,7 @@ class PreparedSection:
         return met
 
     def _by_position(self, pairs: TilePairs, offsets: torch.Tensor) -> torch.Tensor:
-        """Which pairs hold one, as far as other positions at `offsets` in their tile tell."""
+        """Which pairs hold one for other positions at `offsets` in their tile."""
         assert self.rest is not None
         found = [torch.zeros(0, dtype=torch.bool, device=offsets.device)]
         for part in torch.arange(len(pairs.own), device=offsets.device).split(
@@ -214,7 +216,8 @@ class PreparedSection:
         return torch.cat(found)
 
     def counts(self, batch: int, heads: int) -> torch.Tensor:
-        """How many own positions each other position takes, `[batch, heads, positions]`."""
+        """How many own positions satisfy the section with each other position, `[batch, heads,
+        positions]`."""
         device = self.low.device
         shape = (batch, heads, self.lengths[1])
         row = torch.arange(batch, device=device).view(-1, 1, 1)
@@ -224,7 +227,7 @@ class PreparedSection:
         if self.rest is None:
             count = high - low + 1
         else:
-            # Ranges that do not hold may be empty.
+            # The ranges of positions that do not count may be empty.
             low = torch.minimum(low, high)
             count = self.rest.count((row, head), other, low, high)
         return torch.where(self.holds, count, 0)
@@ -264,7 +267,7 @@ def prepared(section: Section, rows: Rows, block: tuple[int, int]) -> PreparedSe
 def section_over(
     section: Section, lengths: tuple[int, int], own_block: int, env: Environment
 ) -> PreparedSection | None:
-    """The section over `lengths` positions of the own and of the other index, not remembered."""
+    """The section over `lengths` positions of the own and the other index, not remembered."""
 
     def over_other(node: Node) -> torch.Tensor:
         return over_positions(node, section.other, lengths[1], env)
@@ -295,10 +298,11 @@ def section_over(
 
 
 def _distant(section: Section, lengths: tuple[int, int], env: Environment) -> Distances:
-    """Some distance q - k of a set, for q (or k) in a range and one k (or q)."""
+    """The condition that some distance q - k is in a set, for a range of q and one k, or the
+    reverse."""
     by_query = section.own == "q_idx"
     q_len, kv_len = lengths if by_query else lengths[::-1]
-    # A distance d is looked at as query d and key 0.
+    # Distance d is evaluated at query d and key 0.
     places = {
         "kv_idx": torch.zeros((1, 1, 1), dtype=torch.int64, device=env.device),
         "q_idx": torch.arange(1 - kv_len, q_len, device=env.device).view(1, 1, -1),
@@ -315,9 +319,9 @@ def _ordered(
     own_block: int,
     env: Environment,
 ) -> Rest | None:
-    """f(own) between two values of the other position for some member in a range.
+    """The condition f(own) between two values of the other position, for some member in a range.
 
-    With one limit only, the maximum of f over the range decides. None where f may leave 64 bits, by
+    With one limit only, the maximum of f over the range decides. None if f may exceed 64 bits, by
     the dtypes of tables, and on the CPU by their entries.
     """
     first = section.order[0][0]
@@ -350,7 +354,7 @@ def _ordered(
     ranges = RankRanges.of(own, members, (least, most), apart)
     if section.equal or any(f != first for f, _ in section.order):
         return ranges
-    # By rank, for ranks have negatives and a number above them all, as entries may not.
+    # By ranks: these have negatives, and a number above all of them.
     low, high = ranges.limits
     if first == base:
         ranks = ranges.ranks
@@ -362,11 +366,12 @@ def _ordered(
 
 
 def _has_64(node: Node, found: torch.Tensor, env: Environment) -> bool:
-    """Whether an integer formula has 64 bits; past their ends it is evaluated as an end."""
+    """Whether an integer formula fits 64 bits; larger values are evaluated as the end of the
+    range."""
     if fits_64(node, env.values):
         return True
     ends = torch.iinfo(torch.int64)
-    # A look at entries, for which no GPU is waited.
+    # Entries are read on the CPU only: a GPU would be waited for.
     return found.device.type == "cpu" and not bool(
         ((found == ends.min) | (found == ends.max)).any()
     )
@@ -391,7 +396,7 @@ def _limit(
 def _equal(
     section: Section, lengths: tuple[int, int], members: torch.Tensor, env: Environment
 ) -> Equalities:
-    """Entries equal for all pairs that hold and different for all others."""
+    """Entries that are equal for all pairs with `holds`, and different for all others."""
     pairs = [
         [
             (
@@ -406,7 +411,7 @@ def _equal(
 
 
 def _in_64(f: Node, g: Node, env: Environment) -> tuple[list[Node], list[Node]]:
-    """Integers that have 64 bits and are equal where f and g are: these, or their digits."""
+    """Integers of 64 bits that are equal if and only if f and g are: f and g, or their digits."""
     found: tuple[list[Node], list[Node]] = [], []
     radix = nodes.const(_RADIX)
     while any(side.kind == "int" and not fits_64(side, env.values) for side in (f, g)):

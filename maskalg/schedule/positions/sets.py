@@ -1,4 +1,4 @@
-"""Sets of positions: where a formula of one index holds, counted and linked in one pass.
+"""Sets of positions at which a formula of one index holds, counted and linked in one pass.
 
 Built on the tensors' device without waiting for it, and remembered while the tensors live
 unchanged, so that thirty layers share one pass.
@@ -31,10 +31,10 @@ _STRIP: Final = 1 << 16  # positions that a CPU evaluates together
 
 @dataclass(frozen=True, eq=False)
 class PositionSet:
-    """Members among `length` positions, Boolean `[batch, heads, length]`: True where one is.
+    """The members of a set among `length` positions, Boolean `[batch, heads, length]`.
 
-    Few positions are searched for among the ends of runs of members; tables of all positions are
-    made when many are asked for, and on a GPU, where the number of runs is not waited for.
+    A few positions are searched for among the ends of runs of members. Tables of all positions are
+    made for many, and on a GPU, where the host does not wait for the number of runs.
     """
 
     kept: torch.Tensor
@@ -45,20 +45,20 @@ class PositionSet:
 
     @cached_property
     def counts(self) -> torch.Tensor:
-        """The members before each position, int64 `[batch, heads, length + 1]`."""
+        """The number of members before each position, int64 `[batch, heads, length + 1]`."""
         none = self.kept.new_zeros((*self.kept.shape[:-1], 1), dtype=torch.int64)
         return torch.cat([none, self.kept.cumsum(-1)], dim=-1)
 
     @cached_property
     def members(self) -> torch.Tensor:
-        """The members by their number from 1 on, int64 `[batch, heads, length + 2]`.
+        """The members, numbered from 1 on, int64 `[batch, heads, length + 2]`.
 
-        They stand between -1 and as many `length` as follow.
+        -1 comes before them; `length` fills the places after them.
         """
         kept, length = self.kept, self.length
         members = self.counts.new_full((*kept.shape[:-1], length + 2), length)
         members[..., 0] = -1
-        # What is no member is written past all of them, where `length` stands afterwards.
+        # Other positions are written past all of them, and overwritten by `length`.
         place = torch.arange(length, device=kept.device).expand(kept.shape)
         members.scatter_(-1, torch.where(kept, self.counts[..., 1:], length + 1), place)
         members[..., -1] = length
@@ -66,7 +66,8 @@ class PositionSet:
 
     @cached_property
     def _edges(self) -> NDArray[np.int64]:
-        """Where runs of members begin and end by turns, between the first place and the last.
+        """The places where runs of members begin and end, in turn, between the first place and the
+        last.
 
         Places are those of all rows, each row `length` after the one before. A run may end in
         another row than it begins.
@@ -80,30 +81,31 @@ class PositionSet:
         return edges if len(edges) % 2 == 0 else np.append(edges, len(kept))
 
     def few(self, at: At, x: torch.Tensor) -> bool:
-        """Whether so few positions are asked for that they are searched for."""
+        """Whether there are so few positions that they are searched for."""
         if "counts" in self.__dict__ or not readable(self.kept):
             return False
         return max(x.numel(), at[0].numel(), at[1].numel()) * _SEARCHES < self.kept.numel()
 
     def _searched(self, at: At, x: torch.Tensor) -> tuple[_Places, _Places, torch.Tensor]:
-        """The place of each x, the last one in `_edges` at or before it, and where its row begins.
+        """The place of each x, the number of the last edge at or before it, and where its row
+        begins.
 
-        An odd number of edge says that x is a member.
+        If the number of the edge is odd, x is a member.
         """
         row = rows_at(self._rows, at, torch.zeros_like(at[0]))
         place = (row + x).numpy()
-        # NumPy goes on from where it found the place before: rows of tiles ascend.
+        # NumPy searches on from the place found before: rows of tiles ascend.
         edge = np.asarray(np.searchsorted(self._edges[1:-1], place, side="right"))
         return place, edge, row
 
     @cached_property
     def _rows(self) -> torch.Tensor:
-        """Where each row begins in the numbers of `_listed`, `[batch, heads, 1]`."""
+        """Where the numbers of each row begin in `_listed`, `[batch, heads, 1]`."""
         shape = (*self.kept.shape[:2], 1)
         return torch.arange(math.prod(shape), device=self.kept.device).view(shape) * self.length
 
     def first_from(self, at: At, x: torch.Tensor) -> torch.Tensor:
-        """The first member >= x in the rows `at` (batch and head), `length` where there is none."""
+        """The first member >= x in the rows `at` (batch and head); `length` if there is none."""
         if self.few(at, x):
             place, edge, row = self._searched(at, x.clamp(0, self.length))
             found = np.where(edge & 1, place, self._edges[edge + 1])
@@ -112,7 +114,7 @@ class PositionSet:
         return rows_at(self.members, at, before + 1)
 
     def last_until(self, at: At, x: torch.Tensor) -> torch.Tensor:
-        """The last member <= x, -1 where there is none."""
+        """The last member <= x; -1 if there is none."""
         if self.few(at, x):
             place, edge, row = self._searched(at, x.clamp(-1, self.length - 1))
             found = np.where(edge & 1, place, self._edges[edge] - 1)
@@ -120,7 +122,7 @@ class PositionSet:
         return rows_at(self.members, at, rows_at(self.counts, at, (x + 1).clamp(0, self.length)))
 
     def _before(self, at: At, x: torch.Tensor) -> torch.Tensor:
-        """The members before x in its row and in all rows before."""
+        """The number of members before x, in its row and all rows before."""
         place, edge, _ = self._searched(at, x.clamp(0, self.length))
         return torch.from_numpy(
             self._sums[edge >> 1] + np.where(edge & 1, place - self._edges[edge], 0)
@@ -128,7 +130,7 @@ class PositionSet:
 
     @cached_property
     def _sums(self) -> NDArray[np.int64]:
-        """The members of the runs before each run."""
+        """The number of members in the runs before each run."""
         lengths = self._edges[2::2] - self._edges[1:-1:2]
         return np.concatenate([[0], lengths.cumsum()])
 
@@ -152,7 +154,7 @@ def rows_at(table: torch.Tensor, at: At, x: torch.Tensor) -> torch.Tensor:
 def over_positions(node: Node, index: str, length: int, env: Environment) -> torch.Tensor:
     """A formula of one index at positions 0..length - 1, `[batch, heads, length]`.
 
-    Size 1 stands for all batch entries or heads where the formula does not tell them apart.
+    Sizes are 1 if the formula does not depend on the batch entry or head.
     """
     whole = torch.empty(0)
     for first, found in strips(node, index, length, env):
@@ -167,11 +169,12 @@ def over_positions(node: Node, index: str, length: int, env: Environment) -> tor
 def strips(
     node: Node, index: str, length: int, env: Environment, side: int = 1
 ) -> Iterator[tuple[int, torch.Tensor]]:
-    """A formula of one index at strips of positions: where each begins, `[batch, heads, strip]`.
+    """A formula of one index on consecutive strips of positions: the start and values `[batch,
+    heads, strip]` of each.
 
-    On a CPU, memory of the size of a strip is used again, where that of a million positions would
-    come from the system page by page. On a GPU all positions are one strip. Strips have a multiple
-    of `side` positions, but for the last.
+    On a CPU, the memory of a strip is used again for the next; memory for a million positions would
+    come from the system page by page. On a GPU all positions are one strip. All strips but the last
+    have a multiple of `side` positions.
     """
     size = max(length, 1)
     if readable(next(iter(env.indices.values()))):
@@ -249,8 +252,8 @@ def holds(node: Node, index: str, lengths: tuple[int, int], env: Environment) ->
 
 
 def _key(node: Node, index: str, lengths: tuple[int, int], env: Environment) -> tuple[object, ...]:
-    """All that the positions depend on beside the formula and its values."""
-    # What follows the members of a set of queries follows the number of queries, too.
+    """All inputs of the positions other than the formula and its values."""
+    # Reads of the next member of a set of queries depend on the number of queries, too.
     follows = index == "q_idx" or "member" in node.ops()
     sizes = (env.indices["batch"].numel(), env.indices["head"].numel())
     of_keys = None if index == "q_idx" else lengths[1]

@@ -1,11 +1,12 @@
-"""Labels of tiles from summaries, for masks whose closed forms only enclose the kept keys.
+"""Labels of tiles from summaries, for masks with inexact closed forms.
 
-Tables of blocks, trees, spans of images and the like keep tiles that no interval describes.
-Three-valued summaries of the tensors tell of each tile whether some or all of its pairs may be
-kept, on the tensors' device and without waiting for it. Kernels look the labels up as runs: marks.
+No interval describes the tiles that tables of blocks, trees or spans of images keep. Three-valued
+logic on summaries of the tensors decides for each tile whether some, or all, of its pairs may be
+kept, on the tensors' device and without waiting for it. Kernels look up runs of these labels, the
+*marks*.
 
-Open tiles are divided while summaries decide some of the parts, then evaluated. A tile is partial
-as soon as one kept and one dropped pair are known; its other pairs are not evaluated.
+Open tiles are divided as long as summaries decide some of the parts, then evaluated. A tile is
+partial once one kept and one dropped pair are known; its other pairs are not evaluated.
 """
 
 from __future__ import annotations
@@ -26,18 +27,17 @@ from ..tile_runs import marks_of
 from ..tiling import MOST_TILES, Of, Tiling
 from .summaries import Summaries
 
-_FEWEST_TILES: Final = 1 << 10  # visiting that many takes less than labelling them
-_FEWEST_EACH_TIME: Final = 1 << 14  # likewise, where they are labelled at each call, or one row
+_FEWEST_TILES: Final = 1 << 10  # visiting so few tiles is faster than labelling them
+_FEWEST_EACH_TIME: Final = 1 << 14  # likewise, if they are labelled at each call, or form one row
 
 MOST_PAIRS: Final = 1 << 30  # entries of a tensor of pairs that are gone through
 
 
 def summary_labels(tiling: Tiling, of: tuple[int, int] | None = None) -> torch.Tensor:
-    """EMPTY=0, PARTIAL=1 or FULL=2 of each tile, where summaries tell; PARTIAL where not.
+    """The label of each tile, EMPTY=0 or FULL=2 if summaries show it, else PARTIAL=1.
 
     uint8 `[batch, heads, rows, columns]`, remembered while the tensors live unchanged. At most
-    `MOST_TILES`. `of` are the sides of smaller tiles that the tiles consist of, if these are asked
-    for, too.
+    `MOST_TILES`. `of` are the sides of smaller tiles in these tiles, if they are labelled, too.
     """
     form = tiling.form
     return MEMORY.recall(
@@ -87,7 +87,7 @@ _ELEMENTS_AT_ONCE: Final = 1 << 23
 
 @dataclass
 class _Found:
-    """Which tiles are known to keep a pair, and which to drop one."""
+    """The tiles known to keep a pair, and those known to drop one."""
 
     kept: torch.Tensor
     dropped: torch.Tensor
@@ -104,7 +104,7 @@ Tiles = tuple[torch.Tensor, torch.Tensor, tuple[int, int]]  # of which tile, pla
 
 
 def looked_at(tiling: Tiling, places: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Whether some pair of each tile at `places` `[n, 4]` is kept, and whether some is dropped."""
+    """Whether each tile at `places` `[n, 4]` keeps some pair, and whether it drops some."""
     form, rows = tiling.form, rows_of(tiling)
     nothing = torch.zeros(len(places), dtype=torch.bool, device=places.device)
     found = _Found(nothing, nothing.clone())
@@ -132,10 +132,9 @@ def looked_at(tiling: Tiling, places: torch.Tensor) -> tuple[torch.Tensor, torch
 def _split(
     tile: torch.Tensor, places: torch.Tensor, block: tuple[int, int], extents: Extents
 ) -> list[Tiles]:
-    """The parts of tiles, some thousands at a time and the first of each tile last.
+    """The parts of tiles, some thousands at a time; the first part of each tile comes last.
 
-    Parts past the lengths are left out. Those that come last are looked at first, and decide most
-    tiles.
+    Parts past the lengths are left out. The last parts are evaluated first, and decide most tiles.
     """
     parts = _parts(block)
     sides = (block[0] // parts[0], block[1] // parts[1])
@@ -154,7 +153,7 @@ def _split(
 
 
 def _turns(owner: torch.Tensor) -> torch.Tensor:
-    """How many entries equal to it stand before each entry, `[n]`."""
+    """For each entry, how many equal entries come before it, `[n]`."""
     ordered, order = owner.sort(stable=True)
     place = torch.arange(len(owner), device=owner.device)
     turn = place - torch.searchsorted(ordered, ordered)
@@ -162,7 +161,7 @@ def _turns(owner: torch.Tensor) -> torch.Tensor:
 
 
 def _parts(block: tuple[int, int]) -> tuple[int, int]:
-    """Into how many parts the sides of a tile are taken; 1 where a side has no small divisor."""
+    """The number of parts of each side of a tile; 1 if a side has no small divisor."""
     rows, columns = (
         next((parts for parts in _PARTS if side % parts == 0 and side > parts), 1) for side in block
     )

@@ -1,7 +1,7 @@
 """Summaries of tensors over pairs: blocks that hold a kept pair, and counts of entries in ranges.
 
 A tensor is read once for each block size and remembered while it lives unchanged, whatever formulas
-it stands in. Entries within ranges of the indices are counted by sums up to the ranges' ends.
+use it. Entries within ranges of the indices are counted by sums up to the ends of the ranges.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _ELEMENTS_AT_ONCE: Final = 1 << 22
 
 @dataclass(frozen=True)
 class Blocks:
-    """A Boolean for every block, `[batch, heads, rows, columns]`, 1 where they are all alike."""
+    """A Boolean for every block, `[batch, heads, rows, columns]`; sizes are 1 if all are alike."""
 
     marks: torch.Tensor
 
@@ -88,7 +88,7 @@ def _summarised(
 
 
 def _entries(node: Node, lengths: tuple[int, int], env: Environment) -> torch.Tensor | None:
-    """The tensor itself, `[…, q_len, kv_len]`, where it is read at the plain indices."""
+    """The tensor itself, `[…, q_len, kv_len]`, if it is read at the plain indices."""
     if node.op != "read" or node.args != (BATCH, HEAD, Q, K)[4 - len(node.args) :]:
         return None
     table = cast(torch.Tensor, env.values[cast(Slot, node.own[0]).index])
@@ -113,15 +113,15 @@ Range = tuple[torch.Tensor, torch.Tensor]  # of indices, both ends included
 
 @dataclass(frozen=True)
 class PairCounts:
-    """`before[…, r, c]`: how many pairs are allowed before row r and column c, int32
-    `[batch, heads, rows + 1, columns + 1]`, 1 where they are all alike."""
+    """`before[…, r, c]`: how many pairs are allowed before row r and column c, int32 `[batch,
+    heads, rows + 1, columns + 1]`; sizes are 1 if all are alike."""
 
     before: torch.Tensor
 
     def within(self, at: At, rows: Range, columns: Range) -> tuple[torch.Tensor, torch.Tensor]:
         """Whether every pair of categories in these ranges is allowed, and whether some is.
 
-        Categories past the tables are those of their last entries.
+        Categories past the end of a table count as its last one.
         """
         low, past = self._ends(rows, axis=2)
         left, right = self._ends(columns, axis=3)
@@ -157,9 +157,9 @@ def pair_counts(relation: tuple[Node, Node, Node], env: Environment) -> PairCoun
 
 
 def entries_within(node: Node, ends: Range, at: At, env: Environment) -> Range | None:
-    """Whether every entry is True that a Boolean reading may see, and whether some is.
+    """Whether all entries that a Boolean reading may see in a tile are True, and whether some is.
 
-    None for a reading of which more than one index, or none, depends on both positions.
+    None unless exactly one index of the reading depends on both positions.
 
     Args:
         node: the reading, such as `slash[head, q_idx - kv_idx]`.

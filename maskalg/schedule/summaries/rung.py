@@ -18,8 +18,8 @@ from ..tiling import MOST_TILES, Tiling
 from .labels import MOST_PAIRS, summary_labels
 from .summaries import Summaries
 
-_SMALLEST_TILE: Final = 64  # elements; looking at fewer one by one is as fast
-_ALL_LABELLED: Final = 1 << 16  # tiles; of more, those that lie in open larger ones
+_SMALLEST_TILE: Final = 64  # elements; fewer are evaluated as fast
+_ALL_LABELLED: Final = 1 << 16  # tiles; of more, only those in open larger tiles
 _MOST_OPEN: Final = 1 << 19  # tiles that are labelled one by one
 _PARTS: Final = 8  # of a side of a larger tile
 
@@ -27,7 +27,7 @@ Numbers = NDArray[np.int64]
 
 
 class SummaryRung(IntervalRung):
-    """Intervals of masks that read tensors, where they alone do not decide every tile."""
+    """The rung of masks that read tensors and whose intervals alone do not decide every tile."""
 
     on_host = "summaries"
     in_kernel = "summaries"
@@ -55,7 +55,7 @@ class SummaryRung(IntervalRung):
         return _both(labels_within(place, touched, unfull), summary_labels(tiling, of))
 
     def _divided(self, tiling: Tiling) -> TileRuns | None:
-        """Runs by larger tiles, of which those that stay partial are divided.
+        """Runs by larger tiles; tiles that stay partial are divided.
 
         None if so many stay partial that labelling all tiles is as fast.
         """
@@ -95,8 +95,8 @@ class SummaryRung(IntervalRung):
         """The labels of the parts of larger tiles, `[parts * tiles, parts]`: a line is one row.
 
         Args:
-            tiling: that of the parts.
-            row: `[parts, tiles]`, counted through batch entries and heads; -1 where there is none.
+            tiling: the tiling of the parts.
+            row: `[parts, tiles]`, counted through batch entries and heads; -1 past the last row.
             column: `[tiles]`, of the first part.
             of: as in `summary_labels`.
         """
@@ -130,7 +130,7 @@ class SummaryRung(IntervalRung):
 
 
 def _both(enclosed: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Labels of intervals and summaries together: FULL and EMPTY if either is."""
+    """The labels of intervals and of summaries joined: FULL or EMPTY if either is."""
     empty = (enclosed == EMPTY) | (labels == EMPTY)
     return torch.where(empty, EMPTY, torch.maximum(enclosed, labels)).to(torch.uint8)
 
@@ -147,10 +147,10 @@ def _larger(tiling: Tiling) -> int | None:
 
 
 def _runs(chosen: NDArray[np.bool_], row: Numbers, column: Numbers) -> Numbers:
-    """Neighbours that are chosen as runs `[3, runs]` (row, first, end).
+    """Chosen neighbours joined to runs `[3, runs]` (row, first, end).
 
     Args:
-        chosen: `[lines, tiles]`, a line being neighbours of one row.
+        chosen: `[lines, tiles]`; a line is neighbours of one row.
         row, column: of the first tile of each line.
     """
     width = chosen.shape[1] + 1

@@ -1,11 +1,11 @@
 """Tiles decided from summaries of blocks: three-valued logic over ranges of values.
 
-Summaries serve masks that no section expresses. Every part of a formula that reads one index is
+Summaries decide masks that have no section. Every part of a formula that reads one index is
 evaluated once over all positions and summarised for each block of them: smallest and largest value,
-whether it holds somewhere and everywhere, and the set of its values in 64 bits. Parts that read
-both indices combine these by interval arithmetic, whose ends are tensors, infinite where nothing is
-known; a tensor of pairs is summarised block by block (`pairs.py`). An unknown part never counts as
-true.
+whether it holds somewhere and everywhere, and the set of its values modulo 64, as 64 bits. Parts
+that read both indices combine these by interval arithmetic; the ends of intervals are tensors,
+infinite if unknown. A tensor of pairs is summarised block by block (`pairs.py`). An unknown part
+never counts as true.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _PRODUCT_OF: Final = 2**30  # factors below it multiply without overflow
 
 
 def saturated(low: torch.Tensor, high: torch.Tensor) -> Pair:
-    """Bounds with those that are too far to be exact made infinite, each to its side."""
+    """Bounds; those too large to be exact become infinite, each to its side."""
     return (
         low.clamp(max=_KNOWN).masked_fill_(low < -_KNOWN, -UNBOUNDED),
         high.clamp(min=-_KNOWN).masked_fill_(high > _KNOWN, UNBOUNDED),
@@ -73,7 +73,7 @@ def _product(parts: list[Pair]) -> Pair:
 def _quotient(parts: list[Pair]) -> Pair:
     divisor = parts[1][0].clamp(min=1), parts[1][1].clamp(min=1)
     low, high = _corners([parts[0], divisor], torch.floor_divide)
-    # What was infinite is so still, though a part of it is not.
+    # Infinite bounds stay infinite, even if a part of them is not.
     return (
         torch.where(parts[0][0] < -_KNOWN, -UNBOUNDED, low),
         torch.where(parts[0][1] > _KNOWN, UNBOUNDED, high),
@@ -96,18 +96,18 @@ RULES: Final[dict[str, Callable[[list[Pair]], Pair]]] = {
 
 
 _SUMMARIES: Final = Memory(64)
-_OF_CALLS: Final = frozenset(("member", "step"))  # what they give depends on the lengths of a call
+_OF_CALLS: Final = frozenset(("member", "step"))  # their results depend on the lengths of a call
 
 Places = tuple[torch.Tensor, ...]  # batch entries, heads, rows and columns
 
 
 class Summaries:
-    """Formulas over tiles, each result a pair of tensors that broadcast as the places do.
+    """Formulas over tiles; each result is a pair of tensors that broadcast as the places do.
 
-    Places are the batch entry, the head, the row and the column of each tile; None is all tiles,
-    `[batch, heads, rows, columns]`. Tensors over pairs are gone through once unless `pairs` is
-    False; then they tell nothing. `of` are the sides of smaller tiles that the tiles consist of and
-    that are asked for, too: positions are gone through for these.
+    Places are the batch entry, the head, the row and the column of each tile; None means all tiles,
+    `[batch, heads, rows, columns]`. Tensors over pairs are read once; if `pairs` is False, they are
+    not read and count as unknown. `of` are the sides of smaller tiles inside these tiles, which are
+    labelled, too: positions are summarised for these first.
     """
 
     def __init__(
@@ -137,7 +137,7 @@ class Summaries:
             self._at = (places[0], places[1])
 
     def at(self, places: Places) -> Summaries:
-        """The same for other tiles: what was summarised over all positions is not done again."""
+        """The same for other tiles; summaries over all positions are not computed again."""
         other = Summaries(self._rows, places, self._block, self._pairs, self._of_sides)
         other._known = self._known
         return other
@@ -145,7 +145,7 @@ class Summaries:
     def met(self, clause: Node) -> Pair:
         """Whether some pair of a tile surely satisfies a clause, and whether one may.
 
-        One of its parts may hold for some pairs only, if the others hold for every pair.
+        A clause surely holds for some pair if one part does and the others hold for every pair.
         """
         parts = clause.args if clause.op == "and" else (clause,)
         every, perhaps = zip(*[self.truth(part) for part in parts], strict=True)
@@ -157,22 +157,22 @@ class Summaries:
         return surely, torch.stack(perhaps).all(0)
 
     def _exact(self, node: Node) -> bool:
-        """Whether `truth` tells exactly if a part holds for some pair."""
+        """Whether `truth` is exact about a part: it surely holds for some pair if it may."""
         if node.op == "not":
             return self._exact(node.args[0])
         if node.op == "ge" and all(arg.kind == "int" for arg in node.args):
-            # The extremes of a part of the query and of one of the key are both attained.
+            # A part of the query and a part of the key both attain their extremes.
             compared = arranged(node)
             apart = all(len(positions(side)) < 2 for side in compared.args)
             return apart and compares_in_64(compared, self._env.values)
-        # Entries within ranges of categories, or of an index, may be those of no pair.
+        # Entries within ranges of categories, or of an index, may belong to no pair.
         enclosed = _mixed(node) is not None or related(node) is not None
         return len(positions(node)) < 2 or (node.op == "read" and not enclosed)
 
     def truth(self, node: Node) -> Pair:
         """Whether a Boolean formula surely holds for some pair of a tile, and whether it may.
 
-        Sure means for every pair, so that conjunctions of sure parts are sure.
+        "Surely" is stricter: for every pair, so conjunctions of sure parts are sure.
         """
         if len(positions(node)) < 2:
             every, some = self._of("holds", node)
@@ -216,13 +216,13 @@ class Summaries:
         return unknown, ~unknown
 
     def _compared(self, node: Node) -> Pair:
-        """A comparison of a part of the query with one of the key, by their own extremes."""
+        """A comparison of a part of the query with a part of the key, by their extremes."""
         operation = torch.gt if node.op == "gt" else torch.ge
         least, most = zip(*[self._of("extremes", side) for side in node.args], strict=True)
         return operation(least[0], most[1]), operation(most[0], least[1])
 
     def limits(self, node: Node) -> Pair:
-        """The smallest and the largest value of an integer formula in each tile, or beyond."""
+        """Bounds of the smallest and the largest value of an integer formula in each tile."""
         if len(positions(node)) < 2:
             least, most = self._of("range", node)
             return least, most
@@ -238,7 +238,8 @@ class Summaries:
         return saturated(low, high)
 
     def _equal(self, left: Node, right: Node) -> Pair:
-        """Whether a part of the query equals one of the key, by their ranges and last six bits."""
+        """Whether a part of the query equals a part of the key, by their ranges and last six
+        bits."""
         if is_negative(left) and is_negative(right):
             left, right = nodes.negate(left), nodes.negate(right)
         (low, high), (least, most) = self.limits(left), self.limits(right)
@@ -249,7 +250,7 @@ class Summaries:
         return surely, perhaps & ((bits & others) != 0)
 
     def _in_order(self, left: Node, right: Node) -> bool:
-        """Whether both are the entries of one table at each position, known to be sorted."""
+        """Whether both are entries of one table, known to be sorted, at their own position."""
         if left.op != "read" or left.own != right.own or len(left.args) != 1:
             return False
         places = [arg.op == "index" for side in (left, right) for arg in side.args]
@@ -268,7 +269,7 @@ class Summaries:
     def _summary(
         self, kind: str, node: Node, length: int, side: int, smaller: int
     ) -> tuple[torch.Tensor, ...]:
-        """A summary of each block of `side` positions, by those of its `smaller` parts."""
+        """A summary of each block of `side` positions, from its `smaller` parts."""
         index, lengths = _index(node), self._rows.lengths
         if index == "q_idx" and lengths[0] == lengths[1]:
             node, index = _of_keys(node)
@@ -294,7 +295,7 @@ class Summaries:
         return _SUMMARIES.recall((*key, self._env.device), (node,), self._env.values, make)
 
     def _of_tiles(self, part: torch.Tensor, index: str) -> torch.Tensor:
-        """Entries of `[batch, heads, blocks]`, of which size 1 serves every batch entry or head."""
+        """Entries of `[batch, heads, blocks]`; size 1 serves every batch entry or head."""
         of_queries = index == "q_idx"
         if self._places is None:
             return part.unsqueeze(3 if of_queries else 2)
@@ -304,7 +305,7 @@ class Summaries:
         return rows_at(part, self._at, place)
 
     def _remembered(self, node: Node, make: Callable[[], Pair]) -> Pair:
-        """The result of `make`, once for all calls where no tensor decides the formula."""
+        """The result of `make`, remembered for all calls if no tensor decides the formula."""
         numbers = numbers_of(node, self._env.values)
         if numbers is None:
             return make()
@@ -350,7 +351,7 @@ _JOINS: Final[dict[str, tuple[_Join, ...]]] = {
 
 
 def _of_keys(node: Node) -> tuple[Node, str]:
-    """A formula of the query as one of the key, and its index; as it is where it reads a set."""
+    """A formula of the query rewritten for the key, and its index; unchanged if it reads a set."""
     if not _OF_CALLS.isdisjoint(node.ops()):
         return node, "q_idx"
     return moved(node, {"q_idx": K}), "kv_idx"
