@@ -59,7 +59,7 @@ class _Help(argparse.HelpFormatter):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command with `argv` (by default that of the process); returns the exit status.
 
-    0 is success, 1 a result that is wrong, 2 a command that cannot be run as it was given.
+    0 is success, 1 a wrong result, 2 a command that cannot be run as given.
     """
     if not (sys.argv[1:] if argv is None else argv):
         _parser().print_help()
@@ -73,14 +73,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _run(options)
     _hasten()
     status = _run(options)
-    # The modules of torch and SymPy are not taken apart one by one: that takes a tenth of
+    # The modules of torch and SymPy are not freed one by one: that takes a tenth of
     # a second, and nothing that these commands opened waits for it.
     sys.stderr.flush()
     os._exit(status)
 
 
 def _hasten() -> None:
-    """Make a process short that answers once, on tensors of a million entries at most."""
+    """Shorten a process that answers once, with tensors of a million entries at most."""
     # Collecting goes through all that torch and SymPy made, and frees next to nothing.
     gc.disable()
     # A second thread gains less on such tensors than it loses, many times over, where another
@@ -108,7 +108,8 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _close_output() -> None:
-    """Python would complain once more when it closes a pipe or a disk that takes no more."""
+    """Redirect the output to nothing: at its end Python would report a closed pipe or a full disk
+    again."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

@@ -28,7 +28,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print what is known; returns the exit status."""
+    """Print how the masks relate; returns the exit status."""
     from ..engine.extents import Lengths
     from ..parsing import read
     from ..questions.compare import compare

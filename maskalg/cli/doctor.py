@@ -36,7 +36,7 @@ class Backend:
 
 @dataclass(frozen=True)
 class Tier:
-    """A family of GPU kernels: whether a GPU of this machine would be given it, and why."""
+    """A family of GPU kernels: whether a GPU of this machine would run it, and why."""
 
     name: str
     used: bool
@@ -115,7 +115,7 @@ def examine() -> Report:
 
 
 def backends(triton: Triton, gpus: tuple[Gpu, ...]) -> tuple[Backend, ...]:
-    """Whether each backend runs, given what was found."""
+    """Whether each backend runs, from the findings."""
     if triton.version is None:
         kernels = Backend("triton", False, triton.note)
     elif not gpus:
@@ -130,7 +130,7 @@ def backends(triton: Triton, gpus: tuple[Gpu, ...]) -> tuple[Backend, ...]:
 
 
 def tiers(triton: Triton, gpus: tuple[Gpu, ...]) -> tuple[Tier, ...]:
-    """Which kernels the GPUs would be given: see `maskalg.explain` for one call."""
+    """Which kernels the GPUs would run: see `maskalg.explain` for one call."""
     from ..tiles.forward import hopper_tile_for
 
     why = triton.note if triton.version is None else None if gpus else "no GPU that torch can use"

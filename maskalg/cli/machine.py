@@ -57,8 +57,8 @@ class Cache:
 
 @dataclass(frozen=True)
 class Tuned:
-    """A file of `maskalg tune`: whether a GPU of this machine uses it, and what it holds or why
-    not."""
+    """A file of `maskalg tune`: whether a GPU of this machine uses it, and its contents or the
+    reason."""
 
     path: str
     used: bool
@@ -128,7 +128,7 @@ def _driver() -> str | None:
 
 
 def extras() -> dict[str, str]:
-    """Each extra of the package: what is installed for it, or what to install."""
+    """Each extra of the package: the version installed for it, or the command to install it."""
     try:
         about = metadata.metadata("maskalg")
     except metadata.PackageNotFoundError:
@@ -174,7 +174,7 @@ def tuned(triton: Triton, gpus: tuple[Gpu, ...]) -> tuple[Tuned, ...]:
 
 def _tuned(path: Path, here: list[store.Machine]) -> Tuned:
     why = "no GPU of this machine could use it"
-    # The machine whose file it is comes last, so that its reason is the one told.
+    # The machine of the file comes last, so that its reason is reported.
     for one in sorted(here, key=lambda machine: store.path_of(machine) == path):
         try:
             choices = store.read(path, one)

@@ -42,14 +42,14 @@ def add_expression(parser: argparse.ArgumentParser, name: str = "expression") ->
 
 
 def add_lengths(parser: argparse.ArgumentParser, default: str) -> None:
-    """`--len` and `--kv-len`; `default` says what is asked without them."""
+    """`--len` and `--kv-len`; `default` describes the lengths used without them."""
     add = parser.add_argument
     add("--len", dest="q_len", type=natural, help=f"number of queries (default: {default})")
     add("--kv-len", type=natural, metavar="LEN", help="number of keys (default: as queries)")
 
 
 def length_shown(expression: Expression, options: argparse.Namespace) -> int:
-    """`--len`, or what is shown without it; refuses that where a tensor has fewer positions."""
+    """`--len`, or the default length; refuses the default if a tensor has fewer positions."""
     if options.q_len is not None:
         return int(options.q_len)
     form = bound(expression)
@@ -65,7 +65,7 @@ def length_shown(expression: Expression, options: argparse.Namespace) -> int:
 
 
 def mask_of(expression: Expression) -> Mask:
-    """The mask of an expression, which may be the whole of it."""
+    """The mask of an expression."""
     if isinstance(expression, Mask):
         return expression
     if isinstance(expression, Score):
@@ -102,13 +102,13 @@ def plain_console() -> Console:
 
 
 def picture_width(asked: int | None, console: Console, beside: int) -> int:
-    """Columns of a picture: those asked for, or what fits with so many `beside` them."""
+    """Columns of a picture: as requested, or as many as fit with `beside` columns next to them."""
     fitting = min(_MOST_WIDTH, console.width - beside) if console.is_terminal else _PIPED_WIDTH
     return asked or max(fitting, 8)
 
 
 def named_by(parts: Sequence[str], known: list[str]) -> list[str]:
-    """The cases whose names hold one of the parts; all for no parts."""
+    """The cases whose names contain one of the parts; all cases if there are no parts."""
     found = [name for name in known if not parts or any(part in name for part in parts)]
     if not found:
         raise MaskValueError(

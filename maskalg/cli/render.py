@@ -1,4 +1,4 @@
-"""`maskalg render`: the source of the hooks that would run, and what compiling them gives."""
+"""`maskalg render`: the source of the hooks that would run, and the compiler's report on them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the source, then compile it where asked; returns the exit status."""
+    """Print the source, then compile it if requested; returns the exit status."""
     from ..codegen.hooks import source_of
     from ..parsing import read
 
@@ -44,7 +44,7 @@ def run(options: argparse.Namespace) -> int:
     if not 8 <= options.head_dim <= 256:
         raise errors.head_dim_unsupported(options.head_dim)
     console = plain_console()
-    # A target that is wrong is told before pages of source.
+    # Report a wrong target before printing pages of source.
     compiling = None if options.target is None else _compiling(expression, options)
     nvidia = options.target is None or options.target.startswith("sm_")
     _print_source(console, source_of(expression, ptx=nvidia, backward=options.backward))

@@ -111,7 +111,7 @@ def _forget() -> int:
 
 
 def _cases(given: str) -> tuple[str, ...]:
-    """The names of cases that hold one of the given parts; all names where none is given."""
+    """The names of cases that contain one of the given parts; all names if none is given."""
     from ..bench.tuning_session import tuning_cases
 
     parts = [part for part in given.split(",") if part]
@@ -125,7 +125,7 @@ def _kernels(options: argparse.Namespace) -> tuple[Kernel, ...]:
 
 
 def _check_writable() -> None:
-    """Raise before a minute is spent on what cannot be kept."""
+    """Raise if results cannot be stored, before a minute is spent on them."""
     folder = store.folder()
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -31,7 +31,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print each claim; the exit status is 1 where one is wrong."""
+    """Print each claim; the exit status is 1 if one is wrong."""
     from ..parsing import read
     from ..verifier.report import TARGETS, verify
 

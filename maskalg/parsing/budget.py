@@ -22,13 +22,13 @@ MOST_BYTES: Final = 2**31
 _NUMBERS_ALONE: Final = frozenset(
     ("add", "sub", "rsub", "mul", "mod", "remainder", "floordiv", "floor_divide", "rfloordiv")
 ) | frozenset(("ge", "gt", "le", "lt", "eq", "ne", "clamp", "and", "or", "xor", "getitem"))
-"""Functions of which no result is longer for a larger number."""
+"""Functions whose result is no longer for a larger number."""
 
 
 class Budget(TorchFunctionMode):
-    """Refuses a tensor of more than `MOST_ENTRIES` entries before torch makes it, and more than
-    `MOST_BYTES` of what is kept. A tensor from a file may be larger, and so may what is made of it.
-    """
+    """Refuses a tensor of more than `MOST_ENTRIES` entries before torch makes it, and tensors of
+    more than `MOST_BYTES` in all. A tensor from a file may be larger, and so may tensors made from
+    it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -51,12 +51,12 @@ class Budget(TorchFunctionMode):
         return function(*args, **named)
 
     def loaded(self, tensor: torch.Tensor) -> None:
-        """Allow for a tensor from a file, and for what a mask makes of it."""
+        """Allow for a tensor from a file, and for the tensors that a mask makes from it."""
         self._most_entries = max(self._most_entries, 2 * tensor.numel())
         self._most_bytes += 4 * tensor.nbytes
 
     def keep(self, found: object) -> None:
-        """Count the tensors of a value, once each; raises where all take too much memory."""
+        """Count the tensors of a value, once each; raises if all together take too much memory."""
         for tensor in _tensors_of(found):
             storage = tensor.untyped_storage()
             self._kept[storage.data_ptr()] = storage.nbytes()
@@ -86,9 +86,9 @@ def _at_most(name: str, given: list[Any]) -> int:
 def _entries(
     function: Callable[..., Any], name: str, args: tuple[Any, ...], named: dict[str, Any]
 ) -> int:
-    """How many entries the results of a function have; 0 where entries decide.
+    """How many entries the results of a function have; 0 if that depends on entries.
 
-    Such results, as of `nonzero`, are no longer than what is given, but for two functions.
+    Such results, as of `nonzero`, are no longer than the arguments, except for two functions.
     """
     if name == "repeat_interleave" and isinstance(args[-1], torch.Tensor):
         return int(args[-1].sum())

@@ -20,22 +20,22 @@ from ..formula.expression import Expression
 from ..values.algebra import Bias, Mask, Score
 from .reader import parse
 
-# The text of an expression holds no colon (slices are no part of it), except within quotes.
+# The text of an expression has no colon outside of quotes, since it has no slices.
 _PLACE: Final = re.compile(r"(?P<module>[^'\"()\[\]]+):(?P<name>[A-Za-z_]\w*(\.[A-Za-z_]\w*)*)")
 _OF_MASK_MOD: Final = 4
 _OF_SCORE_MOD: Final = 5
 
 
 def is_place(text: str) -> bool:
-    """Whether a text names code, as `module:name` does, and is no expression."""
+    """Whether a text names code, such as `module:name`, and is not an expression."""
     return _PLACE.fullmatch(text.strip()) is not None
 
 
 def read(text: str) -> Mask | Bias | Score:
-    """The expression that a text writes, or that the code it names holds.
+    """The expression of a text, or of the code that the text names.
 
-    `parse` describes the text of an expression, which runs no code; `loaded` what a place such as
-    `models/masks.py:packed` may hold, which runs that file.
+    See `parse` for texts, which run no code, and `loaded` for places such as
+    `models/masks.py:packed`, which run that file.
     """
     return loaded(text) if isinstance(text, str) and is_place(text) else parse(text)
 
@@ -98,7 +98,7 @@ def _module(place: str, name: str) -> ModuleType:
 
 
 def _made(place: str, function: Callable[..., Any]) -> Any:
-    """The expression a function stands for: its result, or its trace."""
+    """The expression of a function: its result, or its trace."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
@@ -120,7 +120,7 @@ def _made(place: str, function: Callable[..., Any]) -> Any:
 
 
 def _running(place: str, run: Callable[[], Any]) -> Any:
-    """The result of the user's code; an error it raises is told as one line."""
+    """The result of the user's code; its errors are reported as one line."""
     try:
         return run()
     except errors.MaskalgError as problem:
@@ -138,5 +138,5 @@ def no_such_place(place: str, problem: str) -> errors.MaskValueError:
 
 
 def code_refused(place: str, problem: errors.MaskalgError) -> errors.MaskalgError:
-    """The error of a mask within the user's code, with the place it was read from."""
+    """The error for a mask in the user's code, with the place it was read from."""
     return type(problem)(f"{place!r}: {problem}")

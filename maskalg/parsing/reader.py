@@ -57,7 +57,7 @@ FOREIGN: Final[dict[type[ast.AST], str]] = {
 
 
 def tree_of(line: str) -> ast.expr:
-    """The syntax tree of a line, with errors of ours for what is no Python."""
+    """The syntax tree of a line; our own errors for invalid Python."""
     if not line:
         raise unreadable(line, 1, "nothing is written there.")
     if len(line) > MOST_CHARACTERS:
@@ -68,7 +68,7 @@ def tree_of(line: str) -> ast.expr:
             warnings.simplefilter("ignore")
             return ast.parse(line, mode="eval").body
     except SyntaxError as problem:
-        # Python tells no place for an expression that stops too early.
+        # Python gives no place for an expression that ends too early.
         column = min(problem.offset or len(line) + 1, len(line) + 1)
         raise unreadable(line, column, f"{problem.msg}.") from None
     except (ValueError, RecursionError, MemoryError) as problem:
@@ -113,7 +113,7 @@ def parse(text: str) -> Mask | Bias | Score:
 
 
 class _Reader:
-    """Values of syntax trees, with the text they came from for errors."""
+    """Computes the values of syntax trees; keeps their text for errors."""
 
     def __init__(self, line: str) -> None:
         self.line = line
@@ -281,7 +281,7 @@ class _Reader:
         arguments: list[Any],
         named: dict[str, Any],
     ) -> Any:
-        """A call whose mistakes are told with their place, whatever they are."""
+        """A call; all of its errors are reported with their place."""
         try:
             result = function(*arguments, **named)
             if function is load:

@@ -19,7 +19,7 @@ _INT32: Final = 2**31
 
 
 class Listed(list[object]):
-    """A list that knows how many numbers it holds, those of lists within it included."""
+    """A list that counts its numbers, including those of inner lists."""
 
     def __init__(self, parts: list[object], numbers: int) -> None:
         if max(numbers, len(parts)) > MOST_LISTED:
@@ -39,7 +39,7 @@ def joined(first: Listed, second: Listed) -> Listed:
 
 
 def tensor_of(entries: Listed) -> torch.Tensor:
-    """A list as a tensor: Boolean, int32 (int64 where that is too small) or float32."""
+    """A list as a tensor: Boolean, int32 (int64 for larger integers) or float32."""
     kinds = set(_kinds_in(entries))
     if not kinds <= {bool, int, float} or (bool in kinds and len(kinds) > 1):
         raise errors.tensor_dtype("a list", "an entry", _kinds(kinds), "a number, or all are bool")
@@ -51,7 +51,7 @@ def tensor_of(entries: Listed) -> torch.Tensor:
 
 
 def lengths(*tokens: int | torch.Tensor, total: int | None = None) -> torch.Tensor:
-    """Document ids of documents so many tokens long: `lengths(2, 3)` is `[0, 0, 1, 1, 1]`.
+    """Ids of documents of the given lengths: `lengths(2, 3)` is `[0, 0, 1, 1, 1]`.
 
     Args:
         tokens: tokens of each document, >= 0; or one list of them.
@@ -95,7 +95,7 @@ def load(path: str) -> torch.Tensor:
             return torch.from_numpy(np.load(path, allow_pickle=False))
         found = torch.load(path, weights_only=True)
     except Exception as problem:
-        # Whatever the file holds, a reader of files is told which one and why.
+        # Whatever the error of the file, report its name and the reason.
         reason = str(problem).splitlines()[0] if str(problem) else type(problem).__name__
         raise unloadable(path, f"{reason.rstrip('.')}.") from None
     if not isinstance(found, torch.Tensor):

@@ -1,4 +1,4 @@
-"""The demo: text is read, its attention proved, shown, computed and compared."""
+"""The demo: reads text; proves, shows, computes and compares its attention."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _TOLERANCES: Final = {torch.float32: 1e-5, torch.float16: 5e-3}
 class Dense:
     """Time and memory of the dense way: all heads one after the other, one matrix at a time.
 
-    `difference` is the largest between its output and ours.
+    `difference` is the largest difference of its output from ours.
     """
 
     seconds: float

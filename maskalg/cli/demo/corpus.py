@@ -81,7 +81,7 @@ def read_corpus(paths: Sequence[Path], tokens: int) -> Corpus:
 
 
 def _named_texts(paths: Sequence[Path]) -> Iterator[tuple[str, str]]:
-    # All paths are looked at before the first is read: a typing error should not show up late.
+    # All paths are checked before the first is read, so that a typing error shows up early.
     for path in paths:
         if not path.exists():
             raise MaskValueError(f"{path}: no such file or folder")
@@ -124,7 +124,7 @@ def _files(folder: Path) -> Iterator[Path]:
 
 
 def _text(path: Path) -> str | None:
-    """The file's text, or None where it cannot be read or is something else."""
+    """The file's text; None if it cannot be read or is not text."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):

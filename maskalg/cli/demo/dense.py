@@ -1,4 +1,4 @@
-"""The dense way, written by hand: what the demo's result is checked against and compared with.
+"""The dense way, written by hand, for checks of the demo's result and comparisons.
 
 Nothing here uses the package: the mask and the bias of the demo are spelled out in torch.
 """
@@ -78,8 +78,8 @@ def distance_matrix(inputs: Inputs) -> torch.Tensor:
 def sdpa_heads(inputs: Inputs) -> Iterator[Callable[[], torch.Tensor]]:
     """For each head its call of torch's SDPA with the dense matrix; `[1, 1, tokens, head_dim]`.
 
-    One matrix serves all heads: it is rescaled in place from a slope to the next, so a call is
-    good until the next one is asked for.
+    One matrix serves all heads: it is rescaled in place from one slope to the next, so each call is
+    valid only until the next one is made.
     """
     matrix = distance_matrix(inputs)
     scaled_by = 1.0

@@ -21,8 +21,8 @@ def seconds(call: Callable[[], object], device: torch.device, *, times: int = 1)
 def peak_bytes(call: Callable[[], object], device: torch.device) -> int:
     """Most bytes of tensors the call allocated that were alive at one moment.
 
-    On a GPU that is what its allocator counts. On the CPU tensors are followed operation by
-    operation; scratch memory inside of one operation of torch is not seen.
+    A GPU's allocator counts them. On the CPU, tensors are followed operation by operation, without
+    the scratch memory inside an operation of torch.
     """
     if device.type == "cuda":
         torch.cuda.synchronize(device)

@@ -1,4 +1,4 @@
-"""The closed forms of a proof as JavaScript, and what a reader is told of them."""
+"""The closed forms of a proof as JavaScript, and as text for readers of the page."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class Template:
 
     Attributes:
         text: the text with its places.
-        names: what stands in the places of the formula: `q_idx`, `window`, `ids[kv_idx]`.
-        values: the same as JavaScript, whose numbers stand in the formula with numbers put in.
+        names: the leaf at each place of the formula: `q_idx`, `window`, `ids[kv_idx]`.
+        values: the same leaves as JavaScript; the page shows the formula with their values, too.
     """
 
     text: str
@@ -35,7 +35,7 @@ class Template:
 
 
 def template(node: Node, js: JavaScript) -> Template:
-    """The text of a formula, with a place for each index, number and entry of a table it reads."""
+    """The text of a formula, with a place for each index, number and table entry that it reads."""
     names: list[str] = []
     values: list[str] = []
 
@@ -53,11 +53,11 @@ def template(node: Node, js: JavaScript) -> Template:
 
 @dataclass(frozen=True)
 class Forms:
-    """One direction of the schedule: what a tile of queries (or of keys) visits.
+    """One direction of the schedule: the tiles that a tile of queries (or of keys) visits.
 
     Attributes:
         script: a JavaScript expression, which `runsOf` takes.
-        shown: what the page says of the proof, as JSON.
+        shown: the text about the proof on the page, as JSON.
     """
 
     script: str
@@ -116,7 +116,7 @@ def _function(body: str) -> str:
 
 
 def _shown(span: Span, js: JavaScript) -> dict[str, object]:
-    """The bounds of a span as text, and the conditions that thin it."""
+    """The bounds of a span as text, and the conditions that leave out some of its keys."""
     conditions = [f"{formula_text(guard)} >= 0" for guard in span.guards]
     if span.keys is not None:
         conditions.append(formula_text(span.keys))
@@ -143,5 +143,6 @@ def sets_script(js: JavaScript) -> str:
 
 
 def _varies(node: Node) -> bool:
-    """Whether a condition depends on more than its index and tensors."""
+    """Whether a condition depends on a number, the batch or the head, beside its index and
+    tensors."""
     return any(part.op == "scalar" or part.data in ("batch", "head") for part in node.walk())

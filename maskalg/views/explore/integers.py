@@ -1,7 +1,7 @@
 """Whether doubles hold the integers of a page: those of its formulas and of the closed forms.
 
-They are checked before a page is made. Where a number is changed, the page checks them again by the
-same rules (`static/integers.js`), which are told as rows, one for each formula that reads a number.
+They are checked before a page is made. When a reader changes a number, the page checks them again
+by the same rules (`static/integers.js`), which get a row for each formula that reads a number.
 """
 
 from __future__ import annotations
@@ -41,14 +41,15 @@ class Integers:
         self._longest = max(extents.q_len, extents.kv_len, extents.batch, extents.heads, 1)
 
     def check(self) -> None:
-        """Integers of a page are doubles, of 53 bits, and its bitwise operations have 32.
+        """Check that integers of the page fit the 53 bits of doubles, and 32 bits in bitwise
+        operations.
 
         Raises:
             MaskValueError: the formulas, or the closed forms of their schedules, may need more.
         """
         for part in self._parts():
             sizes = [max(map(abs, self._limits(arg))) for arg in part.args]
-            # In whatever order they are added; a remainder takes a multiple of the divisor off.
+            # Terms may be added in any order, and a remainder subtracts a multiple of the divisor.
             large = part.op in ("add", "mod") and sum(sizes) >= EXACT
             if large or self._bits(part) > _most_bits(part):
                 raise MaskValueError(
@@ -58,10 +59,10 @@ class Integers:
                 )
 
     def rows(self) -> list[Row]:
-        """What `check` looks at that a number of the page decides, arguments first.
+        """The integers of `check` that depend on a number of the page, as rows, arguments first.
 
-        A row is `["number", slot]`, `["between", low, high, largest]` of what no number decides, or
-        an operation, the bits it may have and the rows of its arguments.
+        A row is `["number", slot]`; `["between", low, high, largest]` for an integer that no number
+        decides; or an operation, the bits that it may have and the rows of its arguments.
         """
         found: list[Row] = []
         places: dict[Node, int] = {}
@@ -84,7 +85,7 @@ class Integers:
         return found
 
     def _parts(self) -> Iterator[Node]:
-        """Each integer that is computed."""
+        """Each integer that the page computes."""
         structure = self._structure
         both = [prove_structure(one).forms.bounds for one in (structure, transposed(structure))]
         formulas = [structure.mask, structure.bias]
@@ -115,7 +116,7 @@ def _is_number(node: Node) -> bool:
 
 
 def _is_decided(node: Node) -> bool:
-    """Whether the size of an integer is decided by numbers of the page."""
+    """Whether the size of an integer depends on numbers of the page."""
     return node.kind == "int" and node.op not in LEAVES and any(map(_is_number, node.walk()))
 
 

@@ -1,4 +1,4 @@
-"""A formula as JavaScript: what the page computes for an element, and for a bound.
+"""A formula as JavaScript, by which the page computes an element, or a bound.
 
 Numbers of the page are doubles: integers are exact far beyond 32 bits, `//` and `%` round down by
 `floorDiv` and `floorMod` of `static/arithmetic.js`, and real numbers are rounded to float32 after
@@ -24,15 +24,15 @@ INDICES: Final = {"q_idx": "q", "kv_idx": "k", "batch": "B", "head": "H", "q0": 
 
 @dataclass
 class JavaScript:
-    """Prints formulas; numbers what they read.
+    """Prints formulas, and numbers the slots that they read.
 
     Attributes:
         pairs: slots of query ids and key ids whose step tables are read, by their place, and 1
             where both are declared to ascend.
         sets: conditions on one index whose members are looked up, each with the name of the
             index and that of the number of its positions.
-        lengths: the number of positions of an index; of the mask with queries and keys exchanged
-            the two change places.
+        lengths: the number of positions of each index; with queries and keys exchanged, the two
+            change places.
     """
 
     pairs: list[tuple[int, int, int]] = field(default_factory=list)
@@ -46,7 +46,7 @@ class JavaScript:
         return rule(self, node)
 
     def number(self, node: Node) -> str:
-        """An operand beside real numbers: integers are rounded to float32."""
+        """An operand of real arithmetic: integers are rounded to float32."""
         return self(node) if node.kind == "real" else f"f({self(node)})"
 
     def pair(self, q_slot: Slot, kv_slot: Slot) -> int:
@@ -67,7 +67,7 @@ def _place(item: Item, known: list[Item]) -> int:
 
 
 def text(value: object) -> str:
-    """A value as JSON that can stand in a script: no `<` ends it early."""
+    """A value as JSON for use in a script: it has no `<` that could end the script early."""
     plain = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     for character in "<>&\u2028\u2029":
         plain = plain.replace(character, f"\\u{ord(character):04x}")

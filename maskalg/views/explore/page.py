@@ -1,4 +1,4 @@
-"""The page: one HTML file with everything it needs, and leave to load nothing."""
+"""The page: one HTML file with everything it needs, which may load nothing else."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def html(
         "DATA": text(made.data),
         "SCRIPT": script,
     }
-    # One pass, so that what one part holds is never taken for the place of another.
+    # One pass, so that text in one part is never taken for the place of another.
     pieces = page.split("{{")
     page = pieces[0] + "".join(_filled(piece, parts) for piece in pieces[1:])
     size = len(page.encode())

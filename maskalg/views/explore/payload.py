@@ -1,13 +1,13 @@
 """The parts of a page: the script of one mask, and the data beside it.
 
-A bias is there as its value at an element and as the formula to show; the literals of a mask, each
-with its text, and how `&`, `|` and `~` join them. Tensors are stored as runs of equal entries, or
-as the entries, compressed: documents, lengths and flags shrink to nearly nothing; what has no
-structure stays as large as it is, and a page that would outgrow its limit is refused.
+A bias is stored as a script for its value at an element, and as the formula to show. A mask is
+stored as its literals, each with its text, and how `&`, `|` and `~` join them. Tensors are stored
+as runs of equal entries, or as compressed entries: documents, lengths and flags shrink to nearly
+nothing, random entries do not. A page that would outgrow its limit is refused.
 
-Where positions meet digit by digit, as on a canvas, the closed forms of whole intervals are wide,
-and what kernels visit follows from boxes of digits. The page does not compute those: it is given
-the segments for the numbers that are bound, for tiles of one side, and joins them to larger tiles.
+For masks by digits, as on images, closed forms are wide intervals, and kernels visit tiles by boxes
+of digits. The page does not compute boxes: it gets the segments for the bound numbers, for tiles of
+one side, and joins them to larger tiles.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ class Added:
     """The bias of a page.
 
     Attributes:
-        script: a JavaScript expression: `at` is the value at an element, `values` what stands in
-            the places of the formula there; `null` of a mask.
-        shown: what the page says of it, as JSON. `adds` says that the value is what is added to
-            a score; else it is what a score of 1 becomes. `alone` says that nothing is dropped.
+        script: a JavaScript expression: `at` is the value at an element, `values` are the leaves
+            of the formula there; `null` for a mask.
+        shown: the text about it on the page, as JSON. With `adds`, the value is added to a score;
+            without, it is the result for a score of 1. `alone`: no pair is dropped.
     """
 
     script: str
@@ -62,14 +62,15 @@ def added_by(mask: Node, bias: Node, js: JavaScript) -> Added:
 
 
 def shown_bias(bias: Node) -> Node:
-    """The number that the page shows of a bias at an element: its term, or its value at score 1."""
+    """The formula of the number that the page shows for a bias: its term, or its value at score
+    1."""
     score = nodes.const(0.0 if is_additive(bias) else 1.0)
     return nodes.substitute(bias, lambda node: score if node.op == "score" else None)
 
 
 @dataclass
 class Literals:
-    """The literals met so far: as JavaScript, and as what a reader is shown."""
+    """The literals met so far, as JavaScript and as text for readers."""
 
     js: JavaScript
     scripts: list[str] = field(default_factory=list)
@@ -101,14 +102,14 @@ _RUNS_PAY: Final = 4  # entries a run must stand for, on average
 
 
 def table_record(name: str, tensor: torch.Tensor) -> Record:
-    """A tensor as what the page rebuilds it from: shape, type, coding, and text in base64.
+    """A tensor in the form from which the page rebuilds it: shape, type, coding, and base64 text.
 
     Codings: "runs", the lengths of runs and then their differences, as int32 (`length` of each);
     "bits", eight Boolean entries a byte; "plain", differences of int32, or float32 entries, or
     float64 ones for integers beyond 32 bits.
 
     Raises:
-        MaskValueError: entries whose arithmetic a page cannot do as torch does.
+        MaskValueError: the page cannot compute with the entries as torch does.
     """
     if tensor.is_floating_point() and tensor.dtype != torch.float32:
         raise MaskValueError(
@@ -149,7 +150,7 @@ def _type(array: torch.Tensor) -> str:
 
 
 def _differences(entries: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
-    """Each entry less the one before, wrapped to 32 bits, which adding up undoes."""
+    """Each entry less the one before, wrapped to 32 bits; adding them up restores the entries."""
     return np.diff(entries.astype(np.int64), prepend=0).astype(np.uint32).view("<i4")
 
 
@@ -170,11 +171,11 @@ _MOST_TILES = 1 << 17
 
 
 def visits(form: Bound, extents: Extents) -> dict[str, object] | None:
-    """Segments of tiles of rows and of columns, or None where the closed forms tell them.
+    """Segments of tiles of rows and of columns; None if the closed forms give them.
 
-    `block` is the side of the tiles. Of `rows`, whose tiles are of queries, and `columns`, whose
-    tiles are of keys: `shape` (batch, heads, tiles), and for the segments of a tile, which follow
-    each other, how many there are (`count`), their first tile and length, and which are full.
+    `block` is the side of the tiles. `rows` (tiles of queries) and `columns` (tiles of keys) each
+    have a `shape` (batch, heads, tiles), the number of segments of each tile (`count`), and for
+    each segment its first tile, its length, and whether it is full.
     """
     exchanged = Bound(transposed(form.structure), form.values)
     turned = Extents(extents.kv_len, extents.q_len, extents.batch, extents.heads)
@@ -213,8 +214,8 @@ class Payload:
         title: the expression.
         script: JavaScript: the formula, its literals, the closed forms of both directions, the
             bias.
-        data: what is shown, the numbers and the tensors; JSON.
-        sizes: characters that each tensor takes, by name.
+        data: texts, numbers and tensors, as JSON.
+        sizes: the characters of each tensor, by name.
     """
 
     title: str
@@ -270,7 +271,7 @@ def payload(expression: Expression, lengths: Lengths) -> Payload:
 
 
 def _computed_reads(structure: Structure, extents: Extents) -> Iterator[str]:
-    """The tables read at positions that are computed, and the range of what they are read at."""
+    """The tables read at computed positions, each with the range of these positions."""
     if not extents.q_len or not extents.kv_len:
         return
     js = JavaScript()

@@ -1,9 +1,9 @@
 """A formula over a rectangle of the matrix as JavaScript: ranges of values, in three-valued logic.
 
 An integer becomes the range `[low, high]` of its values over queries q0..q1 and keys k0..k1, or a
-wider one. A condition becomes NO (holds nowhere), YES (holds everywhere) or SOME, which promises
-nothing. The page halves rectangles until each part is decided; of a single element it computes
-the formula itself.
+wider one. A condition becomes NO (holds nowhere), YES (holds everywhere) or SOME (unknown). The
+page halves rectangles until each part is decided; for a single element it computes the formula
+itself.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ UNKNOWN: Final = "UNKNOWN"
 
 
 def truth(node: Node, js: JavaScript) -> str:
-    """Whether a condition holds everywhere, nowhere, or neither is known."""
+    """Whether a condition holds everywhere, nowhere, or possibly for some."""
     if not positions(node):
         return f"({js(node)} ? YES : NO)"
     if node.op == "not":

@@ -1,4 +1,4 @@
-"""One batch entry and one head of an expression: what a picture shows."""
+"""The batch entry and the head of an expression that a picture shows."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ Expr = TypeVar("Expr", bound=Expression)
 
 @dataclass(frozen=True)
 class Choice:
-    """A batch entry and a head, counted from 0. Where there is but one, it is meant."""
+    """A batch entry and a head, counted from 0; 0 also stands for the only one."""
 
     entry: int = 0
     head: int = 0
 
     def notes(self, expression: Expression) -> tuple[str, ...]:
-        """Notes for a reader: which of how many, where the expression tells them apart."""
+        """Notes for a reader, such as "head 1 of 8", for indices that the expression depends on."""
         notes = []
         batches, heads = (_told(expression, name) for name in ("batch", "head"))
         if batches > 1 or _stands_bare(expression, "batch"):
@@ -34,12 +34,12 @@ class Choice:
         return tuple(notes)
 
     def within(self, expression: Expression) -> Choice:
-        """The choice, without what the expression does not depend on."""
+        """The choice; indices that the expression does not depend on become 0."""
         read = frozenset().union(*[node.indices() for node in _formulas(expression)])
         return Choice(self.entry if "batch" in read else 0, self.head if "head" in read else 0)
 
     def check(self, call: str, *expressions: Expression) -> None:
-        """Raise where the expressions tell no such batch entry or head apart."""
+        """Raise if the expressions have no such batch entry or head."""
         formulas = [node for expression in expressions for node in _formulas(expression)]
         for name, index, value in (("entry", "batch", self.entry), ("head", "head", self.head)):
             whole_number(call, name, value, 0)
@@ -68,7 +68,8 @@ def _reads(expression: Expression) -> list[Node]:
 
 
 def _told(expression: Expression, index: str) -> int:
-    """How many entries of `index` the tables have, 1 being one for all; 0 where no table tells."""
+    """The largest size of the tables along `index`; 1 serves all, and 0 means that no table is read
+    at it."""
     sizes = [
         node.own[0].tensor.shape[axis]
         for node in _reads(expression)
@@ -79,7 +80,7 @@ def _told(expression: Expression, index: str) -> int:
 
 
 def _stands_bare(expression: Expression, index: str) -> bool:
-    """Whether the formula computes with `index`, besides reading tables at it."""
+    """Whether the formula uses `index` other than to read tables at it."""
     every = sum(
         n.op == "index" and n.data == index for f in _formulas(expression) for n in f.walk()
     )
@@ -92,8 +93,8 @@ def _stands_bare(expression: Expression, index: str) -> bool:
 def one_entry(expression: Expr, choice: Choice) -> Expr:
     """The expression with its batch and head index put in; `choice` was checked.
 
-    Tables are cut down to the entry where all that is read of them is, so that documents of a
-    batch entry are proved as documents.
+    A table of which only this entry is read is cut to it, so that documents of a batch entry are
+    proved as documents.
     """
     at = {"batch": choice.entry, "head": choice.head}
     formulas = _formulas(expression)
@@ -122,11 +123,11 @@ def one_entry(expression: Expr, choice: Choice) -> Expr:
 
 
 def _cut(found: list[Node], at: dict[str, int]) -> dict[Table, Table]:
-    """The tables of which only one entry is read, and what is left of each."""
+    """The tables of which only one entry is read, each with that entry as a table."""
     axes: dict[Table, set[tuple[str | None, ...]]] = {}
     for node in found:
         if node.op in ("read", "extent"):
-            # The size of a table is another question than its entries.
+            # A read of a table's size needs the whole table.
             named = tuple(_names(arg, at) for arg in node.args) if node.op == "read" else ()
             axes.setdefault(cast(Table, node.own[0]), set()).add(named)
     parts: dict[tuple[object, ...], torch.Tensor] = {}
@@ -135,7 +136,7 @@ def _cut(found: list[Node], at: dict[str, int]) -> dict[Table, Table]:
         (way, *others) = ways
         if others or not any(way) or all(way) or 0 in table.tensor.shape:
             continue
-        # A tensor stays one tensor: queries and keys of the same documents.
+        # Tables of one tensor stay one tensor, as ids of queries and keys are.
         left = parts.get((id(table.tensor), way))
         if left is None:
             left = table.tensor
@@ -149,7 +150,7 @@ def _cut(found: list[Node], at: dict[str, int]) -> dict[Table, Table]:
 
 
 def _names(node: Node, at: dict[str, int]) -> str | None:
-    """The batch or head index, where the node is just that."""
+    """The batch or head index, if the node is one."""
     return node.data if node.op == "index" and node.data in at else None
 
 

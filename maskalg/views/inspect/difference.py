@@ -1,4 +1,4 @@
-"""A picture of what two masks keep: both, one alone, or neither."""
+"""A picture of the pairs that two masks keep: both, one alone, or neither."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _COLOURS: Final = ("", "#8a8a8a", "#e08a1e", "#3b78e7", "#b04fc4")
 
 @dataclass(frozen=True, eq=False)
 class Difference:
-    """The mask, of two, that keeps each cell.
+    """For each cell, which of two masks keeps it.
 
     Attributes:
         title: where the cells lie.
@@ -97,7 +97,7 @@ def _kept(
 
 
 def show_difference(found: Difference, console: Console) -> None:
-    """Print the cells, two characters each, and what they mean."""
+    """Print the cells, two characters each, and a legend."""
     from rich.text import Text
 
     coloured = console.color_system is not None and not console.no_color

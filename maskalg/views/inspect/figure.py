@@ -66,14 +66,13 @@ def plot(
 ) -> Axes:
     """Draw a mask, a bias or a score on matplotlib axes.
 
-    A mask is drawn as its empty, partial and full blocks; of blocks of one element these are
-    dropped and kept elements. A bias or a score is a heat map of what it adds to a score, with
-    what the mask drops left grey; one that does more than adding shows what a score of 1
-    becomes, and one that is the same everywhere, such as `softcap`, is drawn as a curve. Queries
-    run down, keys to the right.
+    A mask is drawn as its empty, partial and full blocks, or with `block=1` as its dropped and kept
+    elements. A bias or a score is drawn as a heat map of the number added to a score; dropped
+    elements are grey. If it is not a sum, the map shows the result for a score of 1, and if it is
+    the same everywhere, as `softcap` is, a curve is drawn. Queries run down, keys to the right.
 
     Args:
-        expression: what to draw.
+        expression: a mask, a bias or a score.
         q_len: number of queries.
         kv_len: number of keys; `None` means `q_len`.
         block: side of a block in positions, 1 for single elements; by default the smallest power
@@ -88,7 +87,7 @@ def plot(
 
     Raises:
         ImportError: matplotlib is not installed.
-        TypeError: something that is no expression.
+        TypeError: not an expression.
         ValueError: lengths, a batch entry or a head that the bound tensors do not have.
     """
     require_matplotlib("plot")
@@ -182,7 +181,7 @@ def _draw_values(shown: Heat, ax: Axes, *, legend: bool, largest: float | None) 
 
 
 def _caption(ax: Axes, text: str) -> None:
-    """A sentence under the picture, in lines no wider than it is."""
+    """A sentence under the picture, wrapped to the picture's width."""
     if text:
         # Half of the font size is the width of a character, more or less.
         ax.set_xlabel(fill(text, max(20, int(0.75 * _width(ax) / 4.2))), size="small")

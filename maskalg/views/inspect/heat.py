@@ -21,7 +21,7 @@ from .picture import FIRST, Cells, Picture, fitting_block
 class Heat(Cells):
     """Values of a bias, float64 `[rows, columns]`: each at the first element of a block.
 
-    They are NaN where they are no finite number, or a mask keeps nothing of the block.
+    NaN marks values that are not finite, and blocks of which the mask keeps nothing.
     """
 
     values: torch.Tensor
@@ -33,7 +33,7 @@ class Heat(Cells):
         return float(found.max()) if len(found) else 0.0
 
     def where_kept(self, shown: Picture) -> Heat:
-        """The same without the blocks that a picture of as many blocks shows as empty."""
+        """The same, with NaN in blocks that are empty in a picture of the same size."""
         values = self.values.masked_fill(shown.labels == EMPTY, torch.nan)
         return replace(self, values=values)
 
@@ -49,8 +49,8 @@ def heat(
 ) -> Heat:
     """The values of a bias, or of the bias of a score, at most `cells` a side.
 
-    They are what it adds to a score; of a bias that does more than adding, what a score of 1
-    becomes.
+    Values are the numbers added to a score, or, if the bias is not a sum, the results for a score
+    of 1.
     """
     title, notes = str(expression), choice.notes(expression)
     form = bound(one_entry(expression, choice).to("cpu"))

@@ -1,4 +1,4 @@
-"""The colours of all pictures: orange and blue are told apart with any colour vision."""
+"""The colours of all pictures; people with any colour vision can tell orange from blue."""
 
 from __future__ import annotations
 

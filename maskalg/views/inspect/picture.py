@@ -42,9 +42,9 @@ def labels_by_elements(form: Bound, extents: Extents, block: int) -> torch.Tenso
     return torch.cat(labels)
 
 
-# Where the proof leaves blocks open, elements are evaluated up to this many: about a second.
+# The most elements evaluated in blocks that the proof leaves open: about a second.
 _MOST_ELEMENTS: Final = 1 << 26
-# Where tiles are decided position by position, this many positions are looked up.
+# The most positions looked up if tiles are decided position by position.
 _MOST_LOOKUPS: Final = 1 << 18
 FIRST: Final = Choice()
 
@@ -57,7 +57,7 @@ class Cells:
         title: the expression.
         block: side of a block in positions; the last row and column may be cut.
         q_len, kv_len: lengths in positions.
-        notes: what a reader must know about it, a sentence each.
+        notes: sentences that a reader must know.
     """
 
     title: str
@@ -83,7 +83,7 @@ class Picture(Cells):
         return self.counts()[EMPTY] / max(self.labels.numel(), 1)
 
     def kept_share(self) -> tuple[float, float]:
-        """Least and greatest share of elements that are kept, as far as blocks tell."""
+        """The least and the greatest share of kept elements that the blocks allow."""
         rows, columns = self.labels.shape
         heights = _sides(rows, self.block, self.q_len)
         widths = _sides(columns, self.block, self.kv_len)
@@ -112,8 +112,8 @@ def picture(
         cells: how many rows and columns of blocks fit.
         block: side of a block; by default the smallest power of two that fits `cells`.
         choice: which batch entry and head.
-        most_elements: where the proof leaves blocks open, how many elements may be evaluated;
-            by default what takes about a second.
+        most_elements: the most elements to evaluate in blocks that the proof leaves open; by
+            default about a second's worth.
     """
     title, notes = str(mask), choice.notes(mask)
     mask = one_entry(mask, choice).to("cpu")
@@ -137,8 +137,8 @@ def picture(
 
 
 def fitting_block(q_len: int, kv_len: int, cells: int, asked: int | None = None) -> int:
-    """The side of blocks that was asked for, or the smallest power of two that cuts both lengths
-    into at most `cells` blocks."""
+    """The requested side of blocks, or the smallest power of two that cuts both lengths into at
+    most `cells` blocks."""
     if asked is not None:
         return block_pair(asked)[0]
     block = 1
@@ -148,7 +148,7 @@ def fitting_block(q_len: int, kv_len: int, cells: int, asked: int | None = None)
 
 
 def is_decided(form: Bound, extents: Extents, block: int) -> bool:
-    """Whether the proof decides every block soon, so that no element is evaluated."""
+    """Whether the proof decides every block quickly, so that no element is evaluated."""
     rung = rung_of(form.structure)
     lookups = -(-extents.q_len // block) * extents.kv_len
     if lookups > _MOST_LOOKUPS and rung.by_position:
@@ -157,13 +157,13 @@ def is_decided(form: Bound, extents: Extents, block: int) -> bool:
 
 
 def _labels_of_runs(form: Bound, extents: Extents, block: int) -> torch.Tensor:
-    """Labels from the runs a kernel would visit: never a wrong empty or full."""
+    """Labels from the runs that a kernel would visit: empty and full are never wrong."""
     tiling = Tiling(form, extents, (block, block))
     return rung_of(form.structure).runs(tiling).labels(tiling.shape[3])
 
 
 def _decide_open(labels: torch.Tensor, form: Bound, extents: Extents, block: int) -> None:
-    """Put empty and full where the smallest and largest values in a partial block tell."""
+    """Label partial blocks empty or full if their smallest and largest values decide it."""
     open_ = (labels == PARTIAL).nonzero()
     rows = rows_of(Tiling(form, extents, (block, block), labels.device))
     places = torch.cat([open_.new_zeros(len(open_), 2), open_], dim=1)
@@ -180,7 +180,7 @@ def _sides(count: int, block: int, length: int) -> torch.Tensor:
 
 
 def evaluated(mask: Expression, q_len: int, kv_len: int, *, cells: int, choice: Choice) -> Picture:
-    """The same picture by a look at every element, without a proof."""
+    """The same picture by evaluating every element, without a proof."""
     title, notes = str(mask), choice.notes(mask)
     form = bound(one_entry(mask, choice).to("cpu"))
     extents = resolve(form, Lengths(q_len, kv_len))

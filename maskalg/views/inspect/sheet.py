@@ -42,7 +42,7 @@ def plot(
         expressions: a mask, a bias or a score, or several of them.
         q_len: number of queries.
         kv_len: number of keys; `None` means `q_len`.
-        parts: draw before each expression what it was composed of: the operands of its outermost
+        parts: draw the parts of each expression before it: the operands of its outermost
             `&`, `|` or `~`, and the mask and the bias of a score. An expression that was bound,
             shifted, moved or pickled no longer knows its operands.
         head: the head, or several, each expression then once for each head.
@@ -57,7 +57,7 @@ def plot(
 
     Raises:
         ImportError: matplotlib is not installed.
-        TypeError: something that is no expression.
+        TypeError: not an expression.
         ValueError: lengths, a batch entry or heads that the bound tensors do not have.
     """
     require_matplotlib("plot")
@@ -89,7 +89,7 @@ def plot(
 
 
 def composed_of(expression: Expression) -> list[Expression]:
-    """The operands of the outermost operation, and the expression itself last."""
+    """The operands of the outermost operation, then the expression itself."""
     if expression.kind == "score":
         return [*parts_of(expression), expression]
     if expression.kind == "bias":
@@ -98,7 +98,7 @@ def composed_of(expression: Expression) -> list[Expression]:
 
 
 def _operands(mask: Expression, kind: str) -> list[Expression]:
-    """The operands that `kind` joined, however they were put in parentheses."""
+    """The operands joined by `kind`, whatever the parentheses."""
     found: list[Expression] = []
     for operand in mask.operands:
         inner = _operands(operand, kind) if operand.label.kind == kind else []

@@ -1,4 +1,4 @@
-"""The work that a mask leaves: blocks by label, elements kept, operations saved."""
+"""The work under a mask: blocks by label, elements kept, operations saved."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class Tally:
     """Counts of a mask that depends on neither batch nor head.
 
     Attributes:
-        block: side of the blocks that are counted: those of a kernel.
+        block: side of the counted blocks, which are those of a kernel.
         rows, columns: how many of them.
-        empty, partial, full: blocks by label. Unless `exact`, some of the partial ones may be
-            empty or full: these are what a kernel treats as such.
+        empty, partial, full: blocks by the label that a kernel uses. Unless `exact`, some of the
+            partial ones may be empty or full.
         visited: elements of the blocks that a kernel computes.
-        kept: least and most elements that are kept, equal where they were counted.
+        kept: the least and the most kept elements; equal if they were counted.
         total: elements of the whole matrix.
     """
 
@@ -52,7 +52,7 @@ class Tally:
 
 
 def tally(mask: Expression, lengths: Lengths, block: int) -> Tally:
-    """The counts of a mask without batch and head, in time by the row and not by the block."""
+    """The counts of a mask without batch and head; the time grows with rows, not with blocks."""
     form = bound(mask)
     extents = resolve(form, lengths)
     q_len, kv_len = extents.q_len, extents.kv_len
@@ -87,9 +87,9 @@ def counted_side(block: int, length: int) -> int:
 
 
 def sharpened(found: Tally, shown: Picture) -> Tally:
-    """The counts with what the blocks of a picture tell besides, where they are larger ones.
+    """The counts, improved by larger blocks that a picture shows as empty or full.
 
-    What a kernel visits stays what it is.
+    `visited` stays the same.
     """
     if found.exact or shown.block % found.block or not found.total:
         return found

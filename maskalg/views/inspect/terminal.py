@@ -67,7 +67,7 @@ def show(
     head: int = 0,
     console: Console | None = None,
 ) -> None:
-    """Print which blocks of a mask are empty, partial and full, and what that saves.
+    """Print which blocks of a mask are empty, partial and full, and the share of work saved.
 
     Queries run down, keys to the right. In a terminal a character holds two blocks, one above the
     other, in colour. Without colour a character is the union of those two: `·` both empty, `█`
@@ -106,7 +106,7 @@ def show(
 
 
 def percent(share: float) -> str:
-    """A share in percent, `0 %` and `100 %` only where they are meant."""
+    """A share in percent; `0 %` and `100 %` only if exact."""
     text = f"{100 * share:.1f}"
     if text == "0.0":
         return "0 %" if share == 0 else "< 0.1 %"
@@ -116,7 +116,7 @@ def percent(share: float) -> str:
 
 
 def kept_text(shown: Picture) -> str:
-    """The share of elements kept, as far as the blocks tell."""
+    """The share of kept elements, or its limits if blocks do not decide it."""
     least, most = shown.kept_share()
     if least == most:
         return f"{percent(most)} of the elements kept"
@@ -158,7 +158,7 @@ def figure_lines(mask: Expression, found: Tally, shown: Picture) -> list[tuple[s
         ("FLOPs", saved),
         *(("note", note) for note in shown.notes),
     ]
-    # One block says nothing of what is skipped.
+    # A single block shows nothing that is skipped.
     left_out = ("blocks", "FLOPs") if count == 1 else ()
     return [r for r in rows if r != ("formula", str(mask)) and r[0] not in left_out]
 

@@ -1,8 +1,8 @@
 """HTML for notebooks: masks, biases, scores, blocks, segments and proofs.
 
-A picture, the formula typeset, and the facts. Lengths that nobody gave are found from the
-expression, and labels of many blocks become those of few cells. Nothing here raises: what cannot be
-drawn is shown without a picture, or as text.
+Shown are a picture, the typeset formula, and facts. Missing lengths are chosen from the expression,
+and many blocks are pooled to few cells. Nothing here raises: without a picture, the rest or plain
+text is shown.
 """
 
 from __future__ import annotations
@@ -83,9 +83,10 @@ def _of_numbers(expression: Expression) -> int:
 
 
 def pooled(labels: torch.Tensor, cells: int) -> tuple[torch.Tensor, int]:
-    """Labels `[rows, columns]` as at most `cells` a side, and how many blocks a cell has a side.
+    """Labels `[rows, columns]` pooled to at most `cells` a side, and how many blocks a cell has a
+    side.
 
-    A cell is empty or full where all of its blocks are.
+    A cell is empty (full) if all of its blocks are.
     """
     times = max(1, -(-max(labels.shape) // cells))
     if times == 1:
@@ -98,9 +99,9 @@ def pooled(labels: torch.Tensor, cells: int) -> tuple[torch.Tensor, int]:
 
 
 def pooled_segments(found: Segments, row_offset: int, cells: int) -> tuple[torch.Tensor, int]:
-    """The rows from `row_offset` on of one batch entry and head, pooled like labels of blocks.
+    """The rows of one batch entry and head, from `row_offset` on, pooled like labels of blocks.
 
-    What a cell holds is counted from the ends of segments, whatever their length.
+    Cells are counted from the ends of segments, whatever their length.
     """
     rows, columns = found.shape[2], -(-found.kv_len // found.block[1])
     times = max(1, -(-max(rows, columns, 1) // cells))
@@ -125,7 +126,7 @@ def pooled_segments(found: Segments, row_offset: int, cells: int) -> tuple[torch
 _CELLS: Final = 64
 _HEAT_CELLS: Final = 64
 _MOST_PICTURES: Final = 4
-# What is looked at element by element: the product with the length of the formula, as text.
+# Limit of elements to evaluate times the length of the formula's text.
 _MOST_WORK: Final = 1 << 33
 _MOST_ELEMENTS: Final = 1 << 24
 _SHORT: Final = 512
@@ -147,12 +148,12 @@ def html(value: Shown) -> str | None:
 
 
 def expression_math(expression: Expression) -> str | None:
-    """The formula between signs of dollar."""
+    """The formula between dollar signs."""
     return _quietly(lambda: _math(expression) and f"$\\displaystyle {_math(expression)}$")
 
 
 def _quietly(show: Callable[[], str | None]) -> str | None:
-    """The result of `show`; None, and so plain text, where it fails."""
+    """The result of `show`; None if it fails, so that plain text is shown."""
     try:
         return show()
     except Exception:  # a display that fails would hide the value that the reader asked for
@@ -216,7 +217,7 @@ def _heat(expression: Expression, lengths: tuple[int, int], facts: list[str]) ->
 
 
 def _picture(mask: Expression, q_len: int, kv_len: int, cells: int) -> Picture:
-    """A picture within about a second: by evaluation where there is little, else by the proof."""
+    """A picture within about a second: by evaluation of few elements, else by the proof."""
     work = len(mask.mask_node.skeleton)
     if q_len * kv_len <= min(_MOST_ELEMENTS, _MOST_WORK // work):
         return evaluated(mask, q_len, kv_len, cells=cells, choice=FIRST)
@@ -250,7 +251,7 @@ def _block_map(found: BlockMap) -> str:
 
 
 def _segments(found: Segments) -> str:
-    """The segments of up to four batch entries and heads, and what they hold."""
+    """The segments of up to four batch entries and heads, and their counts."""
     batches, heads, rows = found.shape
     pictures = []
     for one in range(min(batches * heads, _MOST_PICTURES)):

@@ -1,4 +1,4 @@
-"""The small pictures of a notebook: SVG whose colours follow the page they stand on."""
+"""The small pictures of a notebook: SVG in the colours of the page around it."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ font-weight:600;overflow-wrap:anywhere}}
 
 
 def blocks_svg(labels: torch.Tensor, cell: tuple[int, int], q_len: int, kv_len: int) -> str:
-    """Labels of cells, uint8 `[rows, columns]`, as SVG: a path for each label that is there.
+    """Labels of cells, uint8 `[rows, columns]`, as SVG: a path for each label that occurs.
 
     Args:
         labels: EMPTY=0, PARTIAL=1, FULL=2.
@@ -70,7 +70,7 @@ def blocks_svg(labels: torch.Tensor, cell: tuple[int, int], q_len: int, kv_len: 
 def heat_svg(values: torch.Tensor, block: int, largest: float, q_len: int, kv_len: int) -> str:
     """Values `[rows, columns]` as SVG in nine colours from `-largest` to `largest`.
 
-    NaN is what a mask drops.
+    NaN marks values that a mask drops.
     """
     steps = len(DIVERGING) - 1
     level = ((values / (largest or 1.0) + 1) / 2 * steps).round().clamp(0, steps)
