@@ -19,7 +19,7 @@ SMALLEST_SCALE: Final = 2.0**-64
 
 
 class Call(NamedTuple):
-    """Inputs that are known to fit together.
+    """The checked inputs of a call.
 
     Attributes:
         query: `[batch, heads, q_len, head_dim]`.
@@ -28,13 +28,13 @@ class Call(NamedTuple):
         form: the expression: its structure and the values bound to it.
         extents: the lengths, the batch and the query heads.
         scale: factor of q . k.
-        return_lse: whether the natural log of the sum of exp(score) is wanted too.
+        return_lse: whether to return the natural log of the sum of exp(score), too.
         weight: the weight function. If it has a formula, the bias of `form` ends with it: its value
             is the weight.
         descales: factors of float8 inputs, or None.
-        pages: where keys and values lie in pages, or None. With pages keys and values are `[pages,
-            kv_heads, page_size, dim]`, queries may be packed into one batch entry, and the
-            expression drops keys and queries that a request does not have.
+        pages: the tables of pages, or None. With pages, keys and values are `[pages, kv_heads,
+            page_size, dim]`, queries may be packed into one batch entry, and the expression drops
+            keys and queries that a request does not have.
         aligned: whether tiles begin where documents begin, for backends that say so.
         part: whether the output for the gradients comes from more keys than these.
         nan_safe: whether NaN and infinities must be confined to kept pairs, for backends in which
@@ -62,7 +62,7 @@ class Call(NamedTuple):
 
     @property
     def out_dtype(self) -> torch.dtype:
-        """The dtype of the output: that of the query, or bfloat16 for float8."""
+        """The dtype of the output: the query's, or bfloat16 for float8."""
         return out_dtype(self.query.dtype)
 
     @property
@@ -79,7 +79,8 @@ class Call(NamedTuple):
         return self.rooms[number] if self.rooms else None
 
     def row_steps(self, number: int) -> tuple[int, int]:
-        """Rows from a head to the next, and from a token to the next: of output, dQ, dK or dV."""
+        """Steps in rows from a head to the next and from a token to the next, for output, dQ, dK or
+        dV."""
         room = self.room(number)
         if room is None:
             return row_steps(self.query if number < 2 else self.key)
@@ -88,7 +89,7 @@ class Call(NamedTuple):
 
     @property
     def watched(self) -> list[torch.Tensor]:
-        """The tables, saved so that autograd reports a write to one before the backward pass.
+        """The tables to save, so that autograd reports a write to one before the backward pass.
 
         Without tensors of inference mode, which autograd cannot save.
         """
@@ -106,11 +107,11 @@ class Call(NamedTuple):
 
     @property
     def group(self) -> int:
-        """Query heads that share one key-value head."""
+        """How many query heads share one key-value head."""
         return self.query.shape[1] // max(self.key.shape[1], 1)
 
     def differentiable(self) -> bool:
-        """Whether autograd would want a gradient of an input or of a bound tensor."""
+        """Whether autograd needs a gradient of an input or of a bound tensor."""
         if not torch.is_grad_enabled():
             return False
         # Written out for speed, like everything that a cached call runs.
@@ -126,7 +127,7 @@ Result = tuple[torch.Tensor, torch.Tensor | None]
 
 
 def scale_of(query: torch.Tensor, scale: float | None) -> float:
-    """The factor of q . k that was asked for, or `1 / sqrt(head_dim)`."""
+    """The requested factor of q . k, or `1 / sqrt(head_dim)`."""
     return 1.0 / math.sqrt(max(query.shape[-1], 1)) if scale is None else float(scale)
 
 

@@ -1,4 +1,4 @@
-"""Which backend serves a call, and what each of them offers."""
+"""The choice of a backend, and the interface of backends."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Backend(Protocol):
 
 
 def backend_name(device: str, name: str | None) -> str:
-    """The backend that was asked for, or the one of a type of device."""
+    """The requested backend, or the one for a type of device."""
     if name is not None:
         if name not in BACKENDS:
             raise MaskValueError(

@@ -1,8 +1,8 @@
-"""Keys, values and queries that are not finite and that the mask drops entirely become 0.
+"""Sets keys, values and queries to 0 if they are not finite and the mask drops all their pairs.
 
-The weight of a dropped pair is 0, and 0 times NaN is NaN. A cache has such keys where nothing was
-written yet. The C++ kernel leaves them out pair by pair; computations with whole matrices get
-inputs without them.
+The weight of a dropped pair is 0, and 0 times NaN is NaN. A cache has such keys in places that were
+not written yet. The C++ kernel skips them pair by pair; computations with whole matrices get inputs
+without them.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _AT_ONCE: Final = 2**24  # elements of the mask
 
 
 def without_dropped(call: Call) -> Call:
-    """The call, with 0 for keys, values and queries that are not finite and in no kept pair.
+    """The call, with 0 for keys, values and queries that are not finite and not in any kept pair.
 
-    All others stay as they are, and so do inputs on a GPU, since reading them would wait for it.
+    Others stay the same, and so do inputs on a GPU, since reading them would wait for it.
     """
     inputs = (call.query, call.key, call.value)
     if not all(map(_can_be_asked, inputs)) or all(map(_is_finite, inputs)):
@@ -43,12 +43,13 @@ def without_dropped(call: Call) -> Call:
 
 
 def _can_be_asked(tensor: torch.Tensor) -> bool:
-    """Whether numbers can be read: not on a device, in a trace, or of freed storage."""
+    """Whether the numbers of a tensor can be read: not on a device, in a trace, or of freed
+    storage."""
     return readable(tensor) and (tensor.data_ptr() != 0 or tensor.numel() == 0)
 
 
 def _is_finite(tensor: torch.Tensor) -> bool:
-    """One pass over the sum; only if that is not finite, one over the numbers."""
+    """Whether all numbers are finite: by their sum, and one by one only if the sum is not."""
     with torch.no_grad():
         return bool(tensor.sum().isfinite()) or bool(tensor.isfinite().all())
 
@@ -59,9 +60,9 @@ def _wild(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _kept(call: Call, asked: torch.Tensor, index: str) -> torch.Tensor:
-    """Which positions along `index` some pair keeps, `[batch, heads, length]`.
+    """Which positions along `index` are in some kept pair, `[batch, heads, length]`.
 
-    True of those that are not `asked`.
+    True for positions that are not `asked`.
     """
     extents = call.extents
     whole = grid(

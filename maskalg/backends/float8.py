@@ -1,4 +1,4 @@
-"""float8 inputs: which calls are supported, and how backends without float8 kernels compute."""
+"""float8 inputs: the supported calls, and the computation for backends without float8 kernels."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def attend_float8(call: Call, backend: str) -> Result:
 
 
 def dequantised(call: Call, *, double: bool) -> Call:
-    """The call with the numbers that its inputs of 8 bits stand for."""
+    """The call with the numbers that its 8-bit inputs represent."""
     dtype = torch.float64 if double else torch.float32
     query, key, value = (t.to(dtype) for t in (call.query, call.key, call.value))
     if call.descales is not None:

@@ -37,7 +37,7 @@ def merge(
         output 0, lse -inf and gradients 0.
 
     Raises:
-        TypeError, ValueError: parts that are no tensors, or do not fit together.
+        TypeError, ValueError: parts that are not tensors, or do not fit together.
 
     Examples:
         >>> one = attention(q, k[:, :, :32], v[:, :, :32], causal, return_lse=True)
@@ -75,7 +75,7 @@ def merge_into(
 def _joined(
     outs: Sequence[torch.Tensor], lses: Sequence[torch.Tensor]
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """As `merge`, by operations of torch."""
+    """Like `merge`, by operations of torch."""
     dtype = torch.float64 if outs[0].dtype == torch.float64 else torch.float32
     wide = [lse.to(dtype) for lse in lses]
     highest = wide[0].detach()

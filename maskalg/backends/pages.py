@@ -1,4 +1,4 @@
-"""Keys and values in pages, copied in order for backends that read no pages."""
+"""Keys and values in pages, copied in order for backends that do not read pages."""
 
 from __future__ import annotations
 

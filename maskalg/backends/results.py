@@ -45,7 +45,8 @@ def in_order_of(like: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
 
 
 def row_steps(like: torch.Tensor) -> tuple[int, int]:
-    """Rows from a head to the next, and from a token to the next, in the order of `like`."""
+    """Steps in rows from a head to the next and from a token to the next, in the order of
+    `like`."""
     _, head, token, _ = _strides(like, 1)
     return head, token
 

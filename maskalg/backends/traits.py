@@ -12,10 +12,10 @@ class Traits:
     """A backend's folder has these as `TRAITS` in its `__init__.py`.
 
     Attributes:
-        device: the type of device whose calls it serves where no backend is named; None for a
-            backend that is only used by name.
-        of_torch: it is made of torch's differentiable operations, so that transforms and
-            forward-mode derivatives follow it without an operator around it.
+        device: the type of device for which it is the default; None for a backend that is only used
+            by name.
+        of_torch: it consists of torch's differentiable operations, so transforms and forward-mode
+            derivatives need no operator around it.
         float8: it computes with float8 inputs directly; other backends get dequantised inputs.
         wide: dequantised inputs are float64.
         pages: it reads keys and values in pages directly; other backends get a copy in order.
@@ -41,7 +41,7 @@ class Explained:
     """The choices of a backend for a call, under the names that `maskalg.explain` prints.
 
     Attributes:
-        bounds: who computes the runs of tiles.
+        bounds: how the runs of tiles are computed.
         tables: how many tables of distances are read instead of computing the bias.
         elements: how the mask of a partial tile is looked up, if it is not computed.
     """

@@ -1,8 +1,8 @@
-"""Entries of a bias for each pair, which a kernel begins to load before it needs them.
+"""Entries of a bias for each pair, which a kernel starts to load before it needs them.
 
-They are as many as scores. The hook `ahead` begins to load them, in whatever layout memory is read
-best; meanwhile products are under way. The hook `biased_ahead` finds what it returned behind the
-numbers `S`.
+There are as many entries as scores. The hook `ahead` starts their loads, in the layout that reads
+memory best, while products are computed. The hook `biased_ahead` gets the loaded entries after the
+numbers in `S`.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ LINE: Final = 8
 
 
 def is_ahead(node: Node) -> bool:
-    """Whether a reading is of an entry for each query and key, at indices known from the start."""
+    """Whether a read is of an entry for each query and key, at indices known before the loop."""
     plain = node.op == "read" and all(index.op == "index" for index in node.args)
     return plain and nodes.Q in node.args and nodes.K in node.args
 
 
 @dataclass
 class Ahead:
-    """Loads of the hook `ahead`, in the order they were asked for."""
+    """The loads of the hook `ahead`, in order."""
 
     loads: list[str] = field(default_factory=list)
 
@@ -33,7 +33,7 @@ class Ahead:
         """The name under which the hook `biased_ahead` finds a load."""
         if load not in self.loads:
             self.loads.append(load)
-        # Counted from the end: how many numbers there are is not known yet.
+        # Counted from the end, since the number of numbers is not known yet.
         return f"S[-{self.loads.index(load) + 1}]"
 
     def body(self) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
 """The argument list of rendered hooks: numbers in the tuple `S`, tables in the tuple `T`.
 
-The kernels take so many numbers one by one. The others lie in one more table.
+Kernels take the first `MOST_PASSED` numbers one by one. Further ones lie in a table.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _LOAD: Final = "tl.load("
 class ScalarArgument:
     """A number: the value of a slot, or the size of its table along `axis`.
 
-    With `kv_slot` it is the larger of both tables' sizes along `axis`: that of their step tables.
-    A `real` number is passed as the bits of a float32 in an integer, so that the launcher Triton
-    compiles for the types of a kernel's arguments is the same for every expression.
+    With `kv_slot`, it is the larger of both tables' sizes along `axis`, the size of their step
+    tables. A `real` number is passed as float32 bits in an integer: Triton compiles a launcher for
+    the types of a kernel's arguments, and so needs only one for all expressions.
     """
 
     slot: int
@@ -34,7 +34,7 @@ class ScalarArgument:
 
 @dataclass(frozen=True)
 class TableArgument:
-    """A tensor: that of a slot, or a step table (`first`, `last`, …) of two slots of ids."""
+    """A tensor: the one of a slot, or a step table (`first`, `last`, …) of two slots of ids."""
 
     slot: int
     step: str | None = None
@@ -67,7 +67,8 @@ class DistanceTable:
 
 @dataclass(frozen=True)
 class DistanceNumber:
-    """A number of these tables: distances of a `row`, or the place of distance `zero` in it."""
+    """A number of a distance table: the length of a `row`, or the place of distance `zero` in
+    it."""
 
     number: Literal["row", "zero"]
 
@@ -78,11 +79,11 @@ class Hooks:
 
     Attributes:
         source: a Python module with the JIT functions named below.
-        digest: of the source; names its file.
+        digest: digest of the source, and the name of its file.
         biased, sloped: whether the module has `biased`, and `slope`.
         additive: whether a bias, if any, is only added to the score.
         ahead: whether the module has `ahead` and `biased_ahead`.
-        scalars, tables: the numbers, those of `S` first, and what `T` holds, in order.
+        scalars, tables: the numbers, those of `S` first, and the tables of `T`, in order.
     """
 
     source: str
@@ -95,14 +96,15 @@ class Hooks:
     tables: tuple[TableLike, ...]
 
     def looks_up(self, rows: Of) -> bool:
-        """Whether a loop over keys, for rows of queries, or the other way round looks bits up."""
+        """Whether a loop looks bits up: over keys for rows of queries, or over queries for rows of
+        keys."""
         return any(isinstance(table, BitsTable) and table.rows == rows for table in self.tables)
 
 
 @dataclass(frozen=True)
 class BitsTable:
-    """A bit for each pair, of the `masked` that hooks of this text have, whose names end with
-    `suffix` (`codegen/bits.py`); `rows` are of queries or of keys."""
+    """A bit for each pair, computed by the `masked` of these hooks whose name ends with `suffix`
+    (`codegen/bits.py`); `rows` are of queries or of keys."""
 
     hooks: Hooks
     suffix: str
@@ -111,8 +113,8 @@ class BitsTable:
 
 @dataclass(frozen=True)
 class MarksArgument:
-    """The marked runs (`schedule/rung.py`) of tiles of queries or of keys; with `bits` those of
-    tiles that these say to be empty or full."""
+    """The marked runs (`schedule/rung.py`) of tiles of queries or of keys; with `bits`, runs of
+    tiles labelled by them."""
 
     of: Of
     bits: BitsTable | None = None

@@ -21,13 +21,13 @@ IMPORT: Final = "from maskalg_kernels.kept_bits import bits_of\n"
 
 
 def may_cost(structure: Structure) -> bool:
-    """Whether a loop over keys, or one over queries, computes more than bounds of its index."""
+    """Whether some loop, over keys or over queries, computes more than bounds of its index."""
     return costs(structure, "kv_idx") or costs(structure, "q_idx")
 
 
 @lru_cache(maxsize=4096)
 def costs(structure: Structure, moving: Index) -> bool:
-    """Whether an element takes more than comparisons of the moving index with bounds of a row."""
+    """Whether an element takes more than comparisons of the loop's index with bounds of a row."""
     bounded = contiguous(structure.mask, moving)
     mask = structure.mask if bounded is None else bounded[0]
     literals = [
@@ -42,7 +42,7 @@ def costs(structure: Structure, moving: Index) -> bool:
 def kept_by_bits(
     table: BitsTable, text: TritonText, moving: Index, *, ptx: bool
 ) -> tuple[str, ...]:
-    """The body of `masked` by the bits of a table."""
+    """The body of a `masked` that looks up bits."""
     words, of_batch, of_head = [
         text.number(BitsNumber(table.rows, name)) for name in ("words", "of_batch", "of_head")
     ]

@@ -19,7 +19,7 @@ def bounds_text(
 
     Tiles are counted from `origin`, if any.
 
-    Of forms that are `simplified` every tile is visited and masked: sound, and `explain` says so.
+    If forms are `simplified`, every tile is visited and masked: sound, and `explain` says so.
     """
     if forms.simplified:
         touched = unfull = [_counted("0", "kv_len - 1", "True", origin)]
@@ -41,7 +41,7 @@ def _tuple(name: str, members: list[str]) -> list[str]:
 
 
 def _tiles(span: Span, text: TritonText, origin: str) -> str:
-    """One interval; bounds that kernels are not given narrow it."""
+    """One interval, without bounds that kernels do not get."""
     lows, highs, guards = (
         [bound for bound in bounds if in_kernels(bound) and not _too_long(bound, text)]
         for bounds in (span.lows, span.highs, span.guards)
@@ -70,5 +70,5 @@ def _extreme(function: str, bounds: list[Node], default: str, text: TritonText) 
 
 
 def _too_long(bound: Node, text: TritonText) -> bool:
-    """Whether a bound may have more bits than kernels compute."""
+    """Whether a bound may need more bits than kernels compute."""
     return text.limbs > long_integers.LIMBS and long_integers.is_long(bound, wide=text.wide)

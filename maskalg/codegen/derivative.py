@@ -14,7 +14,7 @@ _ONE = nodes.const(1.0)
 
 
 def derivative(bias: Node) -> Node:
-    """f'(s) of a bias f(s); the constant 1 where the bias is additive.
+    """f'(s) of a bias f(s); the constant 1 if the bias is additive.
 
     Raises:
         NotImplementedError: an operation without a rule; the message names this file.
@@ -60,7 +60,7 @@ def _where(node: Node) -> Node:
 
 
 def _extremum(node: Node) -> Node:
-    """Of the argument that is attained; of the first one at a tie."""
+    """The derivative of the smallest (largest) argument; of the first one at a tie."""
     result, chosen = derivative(node.args[0]), node.args[0]
     for arg in node.args[1:]:
         greater = nodes.gt(arg, chosen) if node.op == "max" else nodes.gt(chosen, arg)
@@ -79,7 +79,7 @@ def _call(node: Node) -> Node:
 
 
 def _power(node: Node) -> Node:
-    """b c**(b - 1) c' + c**b log(c) b'; the second part for positive bases alone."""
+    """b c**(b - 1) c' + c**b log(c) b'; the second term for positive bases alone."""
     base, exponent = node.args
     terms = []
     of_base, of_exponent = derivative(base), derivative(exponent)

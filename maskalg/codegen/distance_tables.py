@@ -1,7 +1,7 @@
-"""Biases of distances as tables: what a logarithm or a reading gives is found once a distance.
+"""Biases of distances as tables: logarithms and reads are computed once for each distance.
 
-T5's buckets, KERPLE's logarithms and the like are computed for each pair otherwise, where there
-are thousands of times as many pairs as distances.
+T5's buckets, KERPLE's logarithms and the like would else be computed for each pair, and there are
+thousands of times as many pairs as distances.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Tabled = Literal["nothing", "reads", "costly"]
 
 
 def with_distance_tables(formula: Node, which: Tabled) -> Node:
-    """The formula with a node `along` around each part that a table of distances stands for."""
+    """The formula with a node `along` around each part that a table of distances replaces."""
 
     def tabled(node: Node) -> Node | None:
         if node.op == "along":
@@ -31,7 +31,7 @@ def with_distance_tables(formula: Node, which: Tabled) -> Node:
 
 
 def _worth(node: Node, which: Tabled) -> bool:
-    """Whether a part costs to compute, and is of distances alone, for all batch entries alike."""
+    """Whether a part is costly, and depends on the distance (and head) alone."""
     told = node.kind == "real" and node.indices() >= POSITIONS and "batch" not in node.indices()
     parts = tuple(node.walk()) if told else ()
     plain = not any(part.op in ("score", "opaque", "along") for part in parts)

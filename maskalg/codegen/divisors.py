@@ -1,7 +1,7 @@
-"""Division by numbers that a call brings: a product, whose factor the host finds.
+"""Division by numbers of a call: a multiplication by a factor that the host computes.
 
-A GPU divides integers in some twenty instructions. A kernel does it for each key of a tile where
-canvases and blocks are masked, by numbers that are the same for a whole call.
+A GPU divides integers in some twenty instructions. Masks of images and blocks divide at each key of
+a tile, by numbers that are the same for a whole call.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ..engine.normal_form import Value
 from ..formula.nodes import Node
 from ..formula.parameters import Slot
 
-_BITS: Final = 31  # of what is divided
+_BITS: Final = 31  # bits of the dividend
 
 
 def factor_and_shift(divisor: int) -> tuple[int, int]:
@@ -25,13 +25,13 @@ def factor_and_shift(divisor: int) -> tuple[int, int]:
     and Montgomery, "Division by invariant integers using multiplication", 1994).
     """
     if not 0 < divisor < 2**_BITS:
-        return 0, 0  # larger than all that is divided
+        return 0, 0  # larger than every dividend
     shift = (divisor - 1).bit_length()
     return -(-(2 ** (_BITS + shift)) // divisor), shift
 
 
 def numeric(node: Node) -> bool:
-    """Whether a formula is of numbers alone, and not one itself."""
+    """Whether a formula is computed from numbers alone, and is not a number itself."""
     return node.op == "scalar" or (
         node.op in _OPERATIONS and any(map(numeric, node.args)) and all(map(_known, node.args))
     )

@@ -1,4 +1,5 @@
-"""Readings of tables that want a gradient: where their parts are added up, and by which hooks."""
+"""Reads of tables that need a gradient: where the parts of the sum are added up, and by which
+hooks."""
 
 from __future__ import annotations
 
@@ -22,15 +23,15 @@ Mode = Literal["rows", "columns", "distances", "pairs"]
 
 @dataclass(frozen=True)
 class Entry:
-    """One reading of a table in a bias.
+    """One read of a table in a bias.
 
     Attributes:
         reading: the formula `table[indices]`.
         slot: of the table.
-        mode: what its gradient is a sum over: `rows` where it reads no key index, `columns` no
-            query index, `distances` only their difference, else `pairs`.
-        hooks: of the kernel; `entry` is there unless `constant`, `place` for pairs.
-        constant: whether the bias changes with the entry by 1, whatever the score.
+        mode: the sums of its gradient: `rows` if it reads no key index, `columns` if no query
+            index, `distances` if only their difference, else `pairs`.
+        hooks: hooks of the kernel, with `entry` unless `constant`, and `place` for pairs.
+        constant: whether the derivative of the bias by the entry is 1 everywhere.
     """
 
     reading: Node
@@ -74,7 +75,7 @@ def _mode(reading: Node) -> Mode:
 
 
 def _change(bias: Node, reading: Node) -> Node:
-    """The derivative of the bias by the entry: the roles of score and entry are exchanged."""
+    """The derivative of the bias by the entry: `derivative` with score and entry exchanged."""
 
     def exchanged(node: Node) -> Node | None:
         if node == reading:

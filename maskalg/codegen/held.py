@@ -1,8 +1,8 @@
 """Values of one side alone that element hooks read, computed once before a kernel's loop.
 
-A kernel that loops over keys holds a tile of queries, and the gradients of keys the other way
-round. Readings and bounds that do not depend on the index that moves are computed by the hook
-`hold`, which appends them to the tables `T`; the hooks that the loop calls find them there.
+A kernel that loops over keys holds a tile of queries; one that loops over queries, for gradients of
+keys, holds a tile of keys. The hook `hold` computes reads and bounds that do not depend on the
+loop's index and appends them to the tables `T`, where the hooks in the loop find them.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from .text.triton import TritonText
 
 @dataclass
 class Held:
-    """The values that are kept while the index `moving` runs, in the order they were asked for.
+    """The values kept while the index `moving` runs, in order.
 
     Attributes:
         moving: the index the loop runs over.
-        text: prints the values in the hook `hold`, where `scale` is the factor of q . k.
+        text: prints the values in the hook `hold`, whose `scale` is the factor of q . k.
         near: whether sums of positions and numbers are below 2**22.
     """
 
@@ -40,18 +40,18 @@ class Held:
         )
 
     def reading(self, node: Node) -> str | None:
-        """The name by which a hook finds a reading that is the same at every step, or None."""
+        """The name of a read that is the same at every step; None for other reads."""
         return None if self.moving in node.indices() else self.keep(self.text(node))
 
     def keep(self, value: str) -> str:
         """The name under which a hook finds a value, given as `text` printed it."""
         if value not in self._values:
             self._values.append(value)
-        # Counted from the end: how many tables there are is not known yet.
+        # Counted from the end, since the number of tables is not known yet.
         return f"T[-{self._values.index(value) + 1}]"
 
     def body(self, unit: str) -> tuple[str, ...]:
-        """The body of the hook `hold`, which also returns what a biased score is counted in."""
+        """The body of the hook `hold`, which also returns the unit of biased scores."""
         if not self._values:
             return (f"return T, {unit}",)
         return (*self.text.lines, f"return T + ({', '.join(reversed(self._values))},), {unit}")

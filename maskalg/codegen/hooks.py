@@ -1,4 +1,4 @@
-"""The hooks of an expression: what the kernel skeleton calls, as one small source file."""
+"""The hooks of an expression, which the kernel skeleton calls, as one small source file."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _ROW_EITHER_WAY = _ROW.replace("j", "j, from_last", 1)
 
 _ORIGIN = "S[-1]"  # where tiles that begin with documents are counted from
 
-# Functions of kernels/reals.py with a form for NVIDIA of their own.
+# Functions of kernels/reals.py that have another form for NVIDIA.
 _OWN_PTX = ("fma", "sigmoid", "tanh", "times")
 
 _HEADER = '''"""Rendered by maskalg for
@@ -75,9 +75,9 @@ def hooks_of(structure: Structure, style: Style = _NATURAL, *, backward: bool = 
         structure: of the expression.
         style: how they are written.
         backward: add `slope`, the derivative of a bias that is not additive, and the hooks of loops
-            over queries. Their names end with `_of_keys`, which such a loop holds a tile of;
-            `next_run_of_keys` says which tiles of queries a tile of keys is visited by, and
-            `next_run_either_way_of_keys` the same from the first tile or from the last.
+            over queries, which hold a tile of keys. Their names end with `_of_keys`:
+            `next_run_of_keys` finds the tiles of queries that visit a tile of keys, and
+            `next_run_either_way_of_keys` finds them from the first tile or from the last.
     """
     if not backward:
         return rendered(structure, style, Arguments())
@@ -104,7 +104,7 @@ def hooks_of(structure: Structure, style: Style = _NATURAL, *, backward: bool = 
 
 
 def source_of(expression: Expression, *, ptx: bool, backward: bool = False) -> str:
-    """The source of the hooks of an expression, as NVIDIA's kernels or as others get them."""
+    """The source of the hooks of an expression, for NVIDIA or for other GPUs."""
     form = bound(expression)
     style = Style(limbs=sizes_of(form).limbs, ptx=ptx, long=form.long, grain=form.grain())
     return hooks_of(form.structure, style, backward=backward).source
@@ -136,7 +136,7 @@ def rendered(
 
 
 def imports(style: Style = _NATURAL) -> str:
-    """The import lines that formulas written in a style need."""
+    """The import lines that formulas of a style need."""
     own = {name: f"{name}_ptx as {name}" if style.ptx else name for name in _OWN_PTX}
     more = long_integers.IMPORTS if style.limbs > 1 else ""
     return _IMPORTS.format(**own) + more + (bits.IMPORT if style.bits else "")
@@ -149,7 +149,7 @@ def _elements(
     moving: Index,
     formulas: Sequence[Formula],
 ) -> list[HookText]:
-    """The hooks of a loop over the index `moving`: of each element, and `hold` before it."""
+    """The hooks of a loop over the index `moving`: those for elements, after `hold`."""
     near = not style.wide and not style.far
     held = Held(moving, _printer(arguments, style), near)
 
@@ -189,7 +189,8 @@ def _reads_ahead(structure: Structure, style: Style) -> bool:
 
 
 def _biased(bias: Node, text: TritonText) -> tuple[str, ...]:
-    """The body of `biased`: a score with its bias, of an additive one in units of the scale."""
+    """The body of `biased`: a score with its bias; in units of the scale if the bias is
+    additive."""
     if not additive(bias):
         return value_text(bias, text)
     sum_of_terms = added(text, bias)
@@ -211,7 +212,7 @@ def _runs(
         return bounds_text(forms, text, found, _ORIGIN)
     found = f"run_of_spans{way}({at}, touched, unfull, kv_len, BLOCK)"
     source = rung_of(structure).in_kernel
-    # Token sets and tile predicates decide tiles on the host; spans in a kernel only enclose them.
+    # Token sets and tile predicates decide tiles on the host only; in a kernel, spans are inexact.
     encloses = source == "summaries" or (source == "spans" and forms.rung != "closed form")
     told = style.bits and encloses and (of != "queries" or costs(structure, "kv_idx"))
     if source != "spans" or told:
@@ -235,7 +236,7 @@ def value_text(node: Node, text: TritonText) -> tuple[str, ...]:
     """The body of a hook that returns a formula."""
     result = text(node)
     if "score" not in node.ops():
-        # The kernel takes a tile, whatever the formula depends on.
+        # The kernel needs a whole tile, even if the formula depends on less.
         every = "tl.where(product == product, value, value)"
         return (*text.lines, f"value = {result}", f"return {every}")
     return (*text.lines, f"return {result}")
@@ -279,7 +280,7 @@ def _masked(
 
 
 def bits_table(structure: Structure, style: Style, moving: Index) -> BitsTable:
-    """The bits of a mask for a loop over an index, which hooks that compute it say."""
+    """The table of bits for a loop over an index, and the hook that computes them."""
     computed, of_keys = replace(style, bits=False), moving == "q_idx"
     made = hooks_of(structure, computed, backward=of_keys)
     return BitsTable(made, "_of_keys", "keys") if of_keys else BitsTable(made, "", "queries")

@@ -1,8 +1,8 @@
 """The part of a mask that is one interval of the moving index: bounds a kernel computes once a row.
 
-`k >= f(q)`, `k <= g(q)` and equal ids of contiguous documents, taken together, keep the keys
-`max f .. min g`: two comparisons for a query, and one for each element, however many atoms there
-are. What is left, such as congruences, is compared element by element.
+`k >= f(q)`, `k <= g(q)` and equal ids of contiguous documents together keep the keys
+`max f .. min g`: two bounds for a query, and one comparison for each element, however many
+conditions there are. Other conditions, such as congruences, are compared element by element.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Interval:
 
 
 def interval_of(literals: tuple[Node, ...], moving: Index) -> Interval:
-    """The bounds that a conjunction sets the moving index, and the literals that set none."""
+    """The interval of the loop's index in a conjunction, and the literals that do not bound it."""
     lows: list[Node] = []
     highs: list[Node] = []
     rest: list[Node] = []
@@ -43,7 +43,8 @@ def interval_of(literals: tuple[Node, ...], moving: Index) -> Interval:
 
 
 def _bounds(literal: Node, moving: Index) -> tuple[list[Node], list[Node]]:
-    """Lower and upper bounds of the moving index that mean the same as the literal, or none."""
+    """Lower and upper bounds of the loop's index equivalent to the literal; none for other
+    literals."""
     if literal.op not in ("ge", "eq") or any(arg.kind != "int" for arg in literal.args):
         return [], []
     difference = nodes.subtract(*literal.args)
@@ -60,11 +61,11 @@ def _bounds(literal: Node, moving: Index) -> tuple[list[Node], list[Node]]:
 
 
 def contiguous(mask: Node, moving: Index) -> tuple[Node, tuple[Node, ...]] | None:
-    """A mask with bounds for equal ids, and what must not be 0 for it to mean the same.
+    """A mask with bounds in place of comparisons of ids, and flags: it is the same mask if none is
+    0.
 
-    Where equal ids are contiguous, a query and a key of one document are an interval apart: keys
-    from the document's first to its last. Where that is declared, nothing has to be asked. None for
-    a mask without documents.
+    If equal ids are contiguous, a query keeps the interval of keys from its document's first to its
+    last. If that is declared, there are no flags. None for a mask without documents.
     """
     flags: dict[Node, None] = {}
 
@@ -88,10 +89,11 @@ def contiguous(mask: Node, moving: Index) -> tuple[Node, tuple[Node, ...]] | Non
 
 
 def equal_ids(mask: Node, moving: Index) -> tuple[Node, ...]:
-    """The comparisons that `contiguous` puts bounds for, where the mask implies each of them.
+    """The comparisons of ids that `contiguous` replaces by bounds, if the mask implies each of
+    them.
 
-    Bounds keep whatever equal ids keep. So the mask is the one with bounds and these comparisons,
-    contiguous or not. Empty where the mask keeps pairs of different documents.
+    Bounds keep every pair with equal ids. So the mask with bounds, and these comparisons, is the
+    mask itself, contiguous or not. Empty if the mask keeps pairs of different documents.
     """
     found = [node for node in mask.walk() if _bounded_document(node, moving) is not None]
     conjuncts = mask.args if mask.op == "and" else (mask,)
@@ -99,9 +101,9 @@ def equal_ids(mask: Node, moving: Index) -> tuple[Node, ...]:
 
 
 def within_document(mask: Node) -> SameDocument | None:
-    """The documents that a query and its keys share in every pair that the mask keeps.
+    """The comparison of documents that holds in every pair that the mask keeps.
 
-    Their ids, in one table, are declared to be contiguous and are read at the two positions.
+    Its ids are one table, are declared contiguous, and are read at the plain positions.
     """
     for node in mask.args if mask.op == "and" else (mask,):
         same = _bounded_document(node, "kv_idx")
@@ -116,7 +118,7 @@ def within_document(mask: Node) -> SameDocument | None:
 
 
 def packed_ids(mask: Node) -> Slot | None:
-    """The ids `[length]` of the documents of `within_document`, if they are one packing's."""
+    """The ids `[length]` of `within_document`, if they form one row."""
     same = within_document(mask)
     if same is None or same.of_query.args[:-1]:
         return None
@@ -124,17 +126,17 @@ def packed_ids(mask: Node) -> Slot | None:
 
 
 def _bounded_document(node: Node, moving: Index) -> SameDocument | None:
-    """The reads that a comparison of ids compares, if kernels have bounds for it."""
+    """The reads of a comparison of ids, if kernels have bounds for it."""
     same = same_document(node) if node.op == "eq" else None
     if same is None or not _plain(same):
         return None
-    # Else the bounds are inverse tables, which kernels are not given.
+    # Else the bounds need inverse tables, which kernels do not get.
     own = same.of_query.own[0] is same.of_key.own[0]
     return same if own or moving == "kv_idx" else None
 
 
 def _plain(same: SameDocument) -> bool:
-    """Whether both ids are read at an index, moved by a number at most: inside of the tables."""
+    """Whether both ids are read at an index plus a number at most, so inside of the tables."""
     positions = (same.of_query.args[-1], same.of_key.args[-1])
     wanted = ({"q_idx"}, {"kv_idx"})
     return all(

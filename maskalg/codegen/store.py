@@ -1,8 +1,8 @@
 """Rendered hooks as modules, whose sources lie in the user's cache folder.
 
-The files are for people and debuggers: the text that was rendered runs, never a file. A file is
-written under another name and renamed, so that processes and threads never see half of it. Formulas
-that are compiled again and again, for nothing but other constants, are counted and told.
+The files are for people and debuggers: the rendered text runs, never a file. A file is written
+under another name and renamed, so that processes and threads never see half of it. Formulas that
+are compiled again and again with other constants are counted, and a warning names them.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _load(source: str, name: str) -> ModuleType:
             replace(path, source.encode())
     except OSError:
         filename = f"<{name}>"
-    # The text at hand runs, whatever lies in the folder, and is what `inspect` and tracebacks see:
+    # The rendered text runs, whatever the folder holds, and `inspect` and tracebacks show it:
     # without a modification time an entry of linecache is not read again from its file.
     linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
     module = ModuleType(name)
@@ -56,7 +56,7 @@ _SEEN: Final[Recent[str, set[str]]] = Recent(1024)
 
 
 def count(structure: Structure) -> None:
-    """Warn, once, when a formula comes with so many values of its constants."""
+    """Warn, once, when a formula has come with `MANY` values of its constants."""
     formula = f"mask {formula_text(structure.mask)}, bias {formula_text(structure.bias)}"
     others = _SEEN.keep(_NUMBER.sub("#", formula), set())
     if len(others) < MANY and formula not in others:

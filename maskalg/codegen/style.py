@@ -1,4 +1,4 @@
-"""How the formulas of hooks are written, which the values of a call decide beside its machine."""
+"""How the formulas of hooks are written, which depends on the machine and on values of the call."""
 
 from __future__ import annotations
 
@@ -13,20 +13,19 @@ class Style:
 
     Attributes:
         wide: compute indices in 64 bits, for numbers near 2**31.
-        limbs: of 64 bits, that products and sums of entries may take; beyond `long_integers.LIMBS`
-            bounds that take more are left out.
+        limbs: limbs of 64 bits that products and sums of entries may need; bounds that need more
+            than `long_integers.LIMBS` are left out.
         ptx: decide each element by inline assembly, for NVIDIA.
         long: a table may hold integers of 64 bits, which inline assembly does not compare.
         far: sums of positions and numbers may reach 2**22, and are converted to real numbers by
             the GPU's slow units.
-        tabled: which parts of a bias that distances alone decide are read from tables: those that
-            read a tensor, or all that cost to compute.
-        grain: keys, and the rows of tables that are read key by key, are multiples of so many:
-            as many as a thread may load at once.
-        bits: which elements of partial tiles a mask keeps is looked up, where computing it costs
-            more (`codegen/bits.py`).
-        aligned: tiles begin where documents do: those of a loop are counted from the last number
-            of `S`, and spans alone say which are visited.
+        tabled: which parts of a bias that depend on distances alone are read from tables: those
+            that read a tensor, or all costly ones.
+        grain: the number of keys, and rows of tables read key by key, are multiples of it: as many
+            entries as a thread may load at once.
+        bits: look up the mask of partial tiles if it costs more to compute (`codegen/bits.py`).
+        aligned: tiles begin where documents do: a loop counts its tiles from the last number of
+            `S`, and spans alone choose them.
     """
 
     wide: bool = False

@@ -1,8 +1,8 @@
-"""The kernels of the GPU and of the CPU with tiles that begin where documents do.
+"""The kernels of GPU and CPU with tiles that begin where documents do.
 
-A document's output and the gradients of its tokens are the same bits alone, packed at any place
-among any others, and in any batch, if the formula reads positions as distances or within documents.
-A call without documents is refused.
+If the formula reads positions as distances or within documents, a document's output and gradients
+have the same bits wherever it is packed, whatever is packed beside it, and in any batch. A call
+without documents is refused.
 """
 
 from __future__ import annotations
@@ -45,17 +45,17 @@ def differentiate(
 
 
 def explain(call: Call) -> Explained:
-    """The choices of the kernels that serve."""
+    """The choices of the backend that computes the call."""
     computing, aligned = _served(call)
     found = computing.explain(aligned)
     return replace(found, tier=f"{found.tier}, tiles begin with documents")
 
 
 def _served(call: Call, *, tables: bool = False) -> tuple[Backend, Call]:
-    """The backend whose kernels serve a call, and the call as it takes it.
+    """The backend that computes a call, and the call in the form that it takes.
 
     Args:
-        tables: whether tables of the bias want a gradient.
+        tables: whether tables of the bias need a gradient.
     """
     mask = call.form.structure.mask
     if packed_ids(mask) is None:
@@ -72,7 +72,8 @@ def _served(call: Call, *, tables: bool = False) -> tuple[Backend, Call]:
 
 
 def _check_compiled(call: Call, tables: bool) -> None:
-    """Raise unless the compiled kernel of a CPU serves, whose tiles begin with documents anyway."""
+    """Raise unless the compiled CPU kernel can compute the call; its tiles begin with documents
+    anyway."""
     from ..cpu.native.launch import kernel_for
 
     if not call.query.numel() or not call.value.numel():

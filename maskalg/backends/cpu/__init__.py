@@ -6,7 +6,8 @@ from ..traits import Traits
 
 
 def where() -> str:
-    """The way this CPU computes: kernels where there is a C++ compiler, else torch's operations."""
+    """How this CPU computes: by compiled kernels if there is a C++ compiler, else by torch's
+    operations."""
     from .native.compile import compiler
 
     found = compiler()

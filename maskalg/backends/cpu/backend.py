@@ -1,8 +1,8 @@
-"""The CPU backend: attention by tiles of queries over the pieces of keys the schedule names.
+"""The CPU backend: attention of tiles of queries to the pieces of keys in the schedule.
 
 Empty tiles are not visited and full ones not masked. Scores exist for one tile at a time, forward
-and backward, so memory is linear in the lengths: besides inputs and outputs, float32 copies of
-key and value where these are of half precision, and at most some tens of MiB.
+and backward, so memory is linear in the lengths: inputs, outputs, float32 copies of keys and values
+in half precision, and at most some tens of MiB.
 """
 
 from __future__ import annotations
@@ -71,9 +71,9 @@ def differentiate(
 
 
 def _forward(call: Call, lse_wanted: bool) -> tuple[torch.Tensor, torch.Tensor]:
-    """Output without a sink, and lse, unwritten where it is not wanted."""
+    """Output without a sink, and lse, which is not written unless wanted."""
     kernel = launch.kernel_for(call)
-    if kernel is None:  # only then what computes with torch's operations is imported
+    if kernel is None:  # import the code for torch's operations only if needed
         from .forward import forward
 
         return forward(without_dropped(call), lse_wanted)
@@ -81,7 +81,7 @@ def _forward(call: Call, lse_wanted: bool) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def explain(call: Call) -> Explained:
-    """A kernel of the expression where it serves, else torch's operations."""
+    """A kernel of the expression if it can compute the call, else torch's operations."""
     if launch.renders(call):
         return Explained("one kernel compiled from the expression")
     return Explained("tiles of scaled_dot_product_attention")

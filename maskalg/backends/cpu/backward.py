@@ -4,14 +4,14 @@ With s the biased score of a kept pair, p = exp(s - lse), and delta = sum(dO * O
 
     dV = p^T dO        ds = p * (dO V^T - delta)        dQ = (ds f') K        dK = (ds f')^T Q
 
-where f' is the slope of the bias at the score, left to autograd where the bias is not additive or
-a table of it wants a gradient. For weights w that have a formula, with z their sum (1 where they
-are not normalised, and then without delta),
+where f' is the slope of the bias at the score, computed by autograd if the bias is not additive or
+one of its tables needs a gradient. For weights w that have a formula, with z their sum (1, and no
+delta, if they are not normalised),
 
     dV = w^T dO / z        ds = w' * (dO V^T - delta) / z
 
 A large lse, such as that of a row whose bias is -1e9 everywhere, holds the sum of weights only
-roughly: largest score and sum of such rows are found again.
+roughly. For such rows, the largest score and the sum are computed again.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from .plan import Group, Piece, Row, plan
 
 @dataclass
 class Gradients:
-    """Gradients of the inputs, and of the tables of the bias that want one, by slot."""
+    """Gradients of the inputs, and of the bias tables that need one, by slot."""
 
     query: torch.Tensor
     key: torch.Tensor
@@ -48,10 +48,10 @@ class _Saved:
 
     Attributes:
         gradient: of the output, `[batch, heads, q_len, value_dim]`.
-        lse2: in units of ln 2, +inf where nothing is kept, `[batch, heads, q_len, 1]`.
+        lse2: lse in units of ln 2, +inf if no key is kept, `[batch, heads, q_len, 1]`.
         delta: `[batch, heads, q_len, 1]`.
-        rounded: the output in 16 bits, where what it lost matters: entries of tables get sums of ds
-            over many pairs, in which an error of delta stays while the terms cancel.
+        rounded: the output in 16 bits, if the lost bits matter: gradients of table entries are sums
+            of ds over many pairs, whose terms cancel, while an error of delta stays.
     """
 
     gradient: torch.Tensor
@@ -68,7 +68,7 @@ def backward(
 ) -> Gradients:
     """Gradients in the dtype of accumulation, added up in one fixed order.
 
-    Of inputs they lie as `empty_gradients` has them.
+    Gradients of inputs have the layout of `empty_gradients`.
 
     Args:
         call: the inputs.
@@ -89,7 +89,7 @@ def backward(
         delta -= change[1].to(dtype).unsqueeze(-1)
     softmax = call.weight.formula is None
     if softmax:
-        # +inf says that nothing is kept, never that a large lse overflows.
+        # +inf means that no key is kept, never that a large lse overflows.
         lse2 = (lse * LOG2E).clamp(max=torch.finfo(dtype).max)
         lse2 = torch.where(lse == float("-inf"), float("inf"), lse2).unsqueeze(-1)
     else:
@@ -105,7 +105,7 @@ def backward(
                 slice(*group.batch),
                 slice(None) if group.heads is None else list(group.heads),
             )
-            # The output of more keys differs from that of these by more than what it lost.
+            # An output over further keys differs by more than the bits it lost.
             lossy = tables and softmax and dtype != out.dtype and not call.part
             rounded = out.to(dtype)[members] if lossy else None
             tile = _Saved(gradient[members], lse2[members], delta[members], rounded)
@@ -114,7 +114,7 @@ def backward(
 
 
 class _Group:
-    """The batch entries and heads that visit the same keys: adds their part to the gradients."""
+    """The batch entries and heads with the same visits; adds their part to the gradients."""
 
     def __init__(
         self,
@@ -151,7 +151,7 @@ class _Group:
                 theirs[batch] = theirs[batch].index_add(1, of_heads, part)
 
     def _row(self, row: Row) -> torch.Tensor:
-        """The gradient of a tile of queries; those of its keys and values are added up."""
+        """The gradient of a tile of queries; adds those of its keys and values."""
         inputs, saved = self.inputs, self.saved
         plain = inputs.tile(inputs.query, row)
         gradient, lse2, delta = (
@@ -199,7 +199,8 @@ class _Group:
         piece: Piece,
         shift: tuple[torch.Tensor, ...],
     ) -> torch.Tensor:
-        """Weights of a piece, from scores less the parts of their lse; in the scratch."""
+        """The weights of a piece, from scores less both parts of their lse; written to the
+        scratch."""
         scores = self._masked_scores(elements, query, row, piece)
         for part in shift:
             scores.sub_(part)
@@ -208,7 +209,7 @@ class _Group:
     def _masked_scores(
         self, elements: Elements, query: torch.Tensor, row: Row, piece: Piece
     ) -> torch.Tensor:
-        """After bias and mask, of scaled queries; in the scratch where that serves."""
+        """Scores of scaled queries after bias and mask; in the scratch if possible."""
         scores = biased_scores(self.inputs, elements, query, row, piece.columns, self.scratch)
         elements.mask(self.inputs.spread(scores, row), row.rows, piece.columns[0], piece.masked)
         return scores
@@ -216,7 +217,8 @@ class _Group:
     def _largest_and_sum(
         self, elements: Elements, plain: torch.Tensor, row: Row
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Two parts of lse, apart: the largest score, and the log of the sum of weights."""
+        """The two parts of lse: the largest score, and the log of the sum of weights relative to
+        it."""
         query = plain * score_factor(self.call, elements)
         m = query.new_full((*query.shape[:2], 1), torch.finfo(query.dtype).min)
         total = torch.zeros_like(m)
@@ -231,7 +233,8 @@ class _Group:
     def _through_bias(
         self, change: torch.Tensor, plain: torch.Tensor, row: Row, piece: Piece
     ) -> torch.Tensor:
-        """From the gradient of biased scores to that of plain ones, and of tables on the way."""
+        """The gradient of plain scores from that of biased ones; adds gradients of tables on the
+        way."""
         if self.elements.formulas.additive and not self.readings:
             return change
         columns = slice(*piece.columns)
@@ -273,7 +276,7 @@ class _Group:
         return torch.autograd.grad(biased, inputs, wanted, allow_unused=True)
 
     def _add_to_table(self, reading: Node, part: torch.Tensor, env: Environment) -> None:
-        """Add the gradient of a reading, entry by entry, to that of its table."""
+        """Add the gradient of a read to that of its table, entry by entry."""
         table = self.found.tables[cast(Slot, reading.own[0]).index]
         place: torch.Tensor = torch.zeros((), dtype=torch.int64)
         for axis, index in enumerate(reading.args):
@@ -283,7 +286,7 @@ class _Group:
 
 
 def _is_rough(lse2: torch.Tensor) -> bool:
-    """Whether weights relative to lse would be wrong by more than 2**-13 of them in some row.
+    """Whether some row's weights relative to lse would have an error above 2**-13.
 
     Args:
         lse2: in units of ln 2, -inf where it overflows, +inf where nothing is kept.

@@ -1,4 +1,4 @@
-"""Masks and biases of the tiles the CPU backend visits, remembered where tiles share them."""
+"""Masks and biases of the tiles that the CPU backend visits, remembered if tiles share them."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Memory:
 
 
 def memory_of(form: Bound, extents: Extents, dtype: torch.dtype) -> Memory:
-    """The memory for tiles of a call, kept for later calls where no tensor is read."""
+    """The memory for tiles of a call, kept for later calls if no tensor is read."""
     if form.structure.tables:
         return Memory()
     return _kept_memory(
@@ -68,7 +68,7 @@ class Elements:
     """The mask and the bias of one group of a call, tile by tile.
 
     Attributes:
-        unit: how many units of scores make a natural one: scores are in units of ln 2.
+        unit: the units of scores in one natural unit: scores are in units of ln 2.
     """
 
     unit: float = LOG2E
@@ -88,11 +88,12 @@ class Elements:
 
     @property
     def has_bias(self) -> bool:
-        """Whether scores are other than products of queries and keys."""
+        """Whether scores are more than products of queries and keys."""
         return self.formulas.bias.op != "score"
 
     def in_natural_units(self) -> Elements:
-        """The same for scores as they are, which may be as large as numbers are: but slower."""
+        """The same with scores in natural units, which may be as large as floats, but are
+        slower."""
         natural = copy.copy(self)
         natural.unit = 1.0
         return natural
@@ -104,7 +105,7 @@ class Elements:
 
         Args:
             first: the key of the first column.
-            masked: the ranges of keys to look at, within the columns.
+            masked: the ranges of keys to mask, within the columns.
         """
         if not masked:
             return
@@ -141,8 +142,8 @@ class Elements:
     def additive_mask(self, rows: Range, piece: Piece) -> torch.Tensor | None:
         """The term added to scores under an additive bias, -inf where a pair is dropped.
 
-        Broadcastable to `[batch, heads, rows, columns]`. None where some query keeps nothing, which
-        `scaled_dot_product_attention` leaves undefined.
+        Broadcastable to `[batch, heads, rows, columns]`. None if some query keeps no key, for which
+        `scaled_dot_product_attention` is undefined.
         """
 
         def make() -> torch.Tensor:
@@ -207,7 +208,7 @@ class Elements:
         )
 
     def weights(self, scores: torch.Tensor) -> torch.Tensor:
-        """`power(scores)`, scores relative to the row's largest or to its lse.
+        """`power(scores)`, for scores relative to the row's largest or to its lse.
 
         With a bias, which may spread scores widely, weights under 2^-100 become 0: products of
         subnormal numbers are three times slower.
@@ -226,7 +227,8 @@ class Elements:
         return evaluate(formula, self.environment(rows, columns))
 
     def environment(self, rows: Range, columns: tuple[Range, ...]) -> Environment:
-        """Of a tile, for the bias: in the precision of scores, which masks are not computed in."""
+        """The environment of a tile for the bias, in the precision of scores; masks do not use
+        it."""
         double = self.dtype == torch.float64
         return Environment(self.at(rows, columns), self.values, double=double)
 
@@ -261,7 +263,7 @@ class Elements:
         columns: tuple[Range, ...],
         make: Callable[[], torch.Tensor],
     ) -> torch.Tensor:
-        """The result of `make`, from memory where a tile at the same distance had it made."""
+        """The result of `make`, remembered from a tile at the same distance."""
         if not part.by_distance:
             return make()
         distances = tuple([(a - rows[0], b - rows[0]) for a, b in columns])
@@ -270,8 +272,9 @@ class Elements:
 
 
 def has_nan(tensor: torch.Tensor) -> bool:
-    """Whether an entry is NaN, or infinite entries cancel: one pass, as a bias may make such pairs.
+    """Whether an entry is NaN, or infinite entries cancel: one sum, since a bias may produce
+    either.
 
-    Of dropped pairs these are put right by what costs twenty times as much.
+    If so, dropped pairs are cleaned by code that takes twenty times as long.
     """
     return bool(tensor.sum().isnan())

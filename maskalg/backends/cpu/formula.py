@@ -1,8 +1,8 @@
-"""Bias formulas as the CPU backend wants them: split at the score, and invariance under shifts.
+"""Bias formulas for the CPU backend: split at the score, and checked for dependence on distances.
 
 A *field* is a part of a bias that does not read the score, such as `slopes[head] * (k - q)`. Like
-a mask it is a function of the indices alone, and where it depends on q and k only through their
-difference, tiles at the same distance share its values.
+a mask, it depends on the indices alone. If it depends on q and k only through their difference,
+tiles at the same distance share its values.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ class Formulas:
 
     Attributes:
         mask: the mask.
-        bias: the bias with field i replaced by a reading, without indices, of slot `slots + i`.
+        bias: the bias with field i replaced by a read, without indices, of slot `slots + i`.
         fields: the parts of the bias that do not read the score.
         additive: the bias is the score, or the score plus the only field.
-        together: what mask and fields depend on, taken together.
+        together: the joint dependence of mask and fields.
     """
 
     mask: Field
@@ -75,10 +75,10 @@ def _field(formula: Node) -> Field:
 
 
 def differentiated(structure: Structure, tables: tuple[int, ...]) -> tuple[Node, tuple[Node, ...]]:
-    """The bias with each reading of a table in `tables` replaced by one without indices.
+    """The bias with each read of a table in `tables` replaced by a read without indices.
 
-    Reading i becomes that of slot `slots + i`: a tensor that autograd can be asked about, whose
-    gradient is added to the table in an order that does not depend on threads.
+    Read i becomes slot `slots + i`: a tensor of its own for autograd, whose gradient is added to
+    the table in an order that does not depend on threads.
     """
     found: list[Node] = []
 
@@ -108,5 +108,5 @@ def _split(node: Node, found: list[Node], first: int) -> Node:
 
 
 def _placeholder(index: int) -> Node:
-    """A reading of a whole tensor that stands at `index` of the values."""
+    """A read of the whole tensor at `index` of the values."""
     return nodes.read(Slot(index, "field", Table("field", torch.empty(0))))

@@ -1,12 +1,13 @@
 """The forward pass on a CPU: one tile of queries after another, with an online softmax.
 
 Scores are kept in units of ln 2, so that weights are powers of two: `exp` of float32 tensors is
-four times slower than `exp2` where scores are -inf, and ten times where they underflow. A row whose
-scores are too large for that, as under a bias of the lowest number, is computed again without.
+four times slower than `exp2` for scores of -inf, and ten times if they underflow. A row whose
+scores are too large for these units, as under a bias of the lowest number, is computed again in
+natural units.
 
-A *strip* is a sequence of neighbouring tiles of queries that look alike: as many rows, one piece
-of keys each at the same distance, and a mask and bias that depend on the distance alone. One call
-of torch's own attention serves it, over overlapping views of the keys.
+A *strip* is a sequence of neighbouring tiles of queries that look alike: equally many rows, one
+piece of keys each at the same distance, and a mask and bias that depend on the distance alone. One
+call of torch's own attention computes it, over overlapping views of the keys.
 """
 
 from __future__ import annotations
@@ -67,14 +68,15 @@ def operands(call: Call, group: Group) -> Operands:
     return Operands(query, key.to(dtype).flatten(0, 1), value.to(dtype).flatten(0, 1))
 
 
-# Tiles in one call of torch: many, to share its costs; not all, so that its results stay small.
+# Tiles in one call of torch: many, to share its overhead; not all, to keep results small.
 _TOGETHER: Final = 64
 
 Strip = tuple[Row, ...]
 
 
 def served_by_torch(call: Call, elements: Elements) -> bool:
-    """Whether torch's attention without a matrix of scores takes these dimensions and this bias."""
+    """Whether torch's attention without a matrix of scores supports these dimensions and this
+    bias."""
     return (
         call.weight.formula is None
         and elements.formulas.additive
@@ -83,7 +85,7 @@ def served_by_torch(call: Call, elements: Elements) -> bool:
 
 
 def strips(rows: tuple[Row, ...], by_distance: bool) -> list[Strip]:
-    """The rows in order, cut into strips; a row that is like no neighbour is a strip of one."""
+    """The rows in order, cut into strips; a row unlike its neighbours is a strip of one."""
     found: list[list[Row]] = []
     for row in rows:
         if by_distance and found and _follows(found[-1][-1], row):
@@ -98,8 +100,8 @@ def strip_of_torch(
 ) -> bool:
     """Write the output of the queries of a strip to `out`, `[batch, heads, rows, dim]`.
 
-    Returns whether torch could serve: not where keys lie in several pieces or where a query keeps
-    nothing.
+    Returns whether torch could compute it: not if keys lie in several pieces, or a query keeps no
+    key.
     """
     rows, pieces = strip[0].rows, strip[0].pieces
     if len(pieces) != 1:
@@ -136,7 +138,7 @@ def strip_of_torch(
 def _together(
     call: Call, inputs: Operands, strip: Strip, mask: torch.Tensor | None, out: torch.Tensor
 ) -> None:
-    """A strip of several tiles, which torch takes for heads, and heads for the batch.
+    """A strip of several tiles: torch gets tiles as heads, and heads as the batch.
 
     In this order neighbouring tiles, whose keys overlap, are computed one after the other.
     """
@@ -186,8 +188,8 @@ def _moved(part: Range, step: int) -> Range:
 def forward(call: Call, lse_wanted: bool) -> tuple[torch.Tensor, torch.Tensor]:
     """Output in the dtype of the query, and lse in that of accumulation.
 
-    Without `lse_wanted` the lse may be left unwritten, so that torch's own attention serves the
-    tiles whose keys are one piece.
+    Without `lse_wanted` the lse may stay unwritten, so that torch's own attention can compute tiles
+    whose keys are one piece.
     """
     shape, dtype = call.query.shape[:3], accumulation(call.query.dtype)
     out = empty_result(call.query, call.value.shape[-1])
@@ -248,7 +250,7 @@ def _row(
         weights = elements.weights(scores.sub_(m))
         total.mul_(shrink).add_(weights.sum(dim=-1, keepdim=True))
         out.mul_(shrink).baddbmm_(weights, inputs.value[:, columns])
-    # Where all scores overflowed, or one did: or where nothing is kept, which looks the same.
+    # All scores overflowed, or one did, or no key is kept, which looks the same.
     overflows = elements.has_bias and elements.unit != 1.0
     if overflows and bool(((m == limits.min) | (m == float("inf"))).any()):
         return _row(call, inputs, elements.in_natural_units(), row, scratch)
@@ -259,7 +261,7 @@ def _row(
 def _row_of_weights(
     call: Call, inputs: Operands, elements: Elements, row: Row, scratch: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """As `_row` for weights that have a formula; the sum of weights stands in for the lse."""
+    """Like `_row`, for weights that have a formula; the sum of weights takes the place of lse."""
     query = inputs.tile(inputs.query, row)
     total = query.new_zeros((*query.shape[:2], 1))
     out = query.new_zeros(*query.shape[:2], inputs.value.shape[-1])
@@ -281,7 +283,7 @@ def piece_weights(
     piece: Piece,
     scratch: torch.Tensor,
 ) -> torch.Tensor:
-    """Weights that have a formula, of a tile of queries and a piece of keys."""
+    """The weights of a tile of queries and a piece of keys, by their formula."""
     scores = product(query, inputs.key[:, slice(*piece.columns)].transpose(1, 2), scratch)
     spread = inputs.spread(scores.mul_(call.scale), row)
     weights = elements.biased(spread, row.rows, piece.columns)
@@ -290,9 +292,9 @@ def piece_weights(
 
 
 def score_factor(call: Call, elements: Elements) -> float:
-    """The factor of a query that makes its products with keys scores.
+    """The factor of queries that turns products with keys into scores.
 
-    Scores in units of `elements`, unless a bias wants to see them first.
+    Scores have the units of `elements`, or natural units if a bias reads them first.
     """
     return call.scale * (elements.unit if elements.formulas.additive else 1.0)
 
@@ -307,8 +309,7 @@ def biased_scores(
 ) -> torch.Tensor:
     """Scores of scaled queries and a piece of keys after the bias, before the mask.
 
-    Returns a tensor in units of `elements` that may be written to, the `scratch` of the caller
-    where that serves.
+    Returns a writable tensor in units of `elements`, if possible the caller's `scratch`.
     """
     scores = product(query, inputs.key[:, slice(*columns)].transpose(1, 2), scratch)
     if not elements.formulas.fields and elements.formulas.additive:

@@ -1,7 +1,7 @@
-"""The visits of the CPU backend: for each tile of queries, the pieces of keys it multiplies with.
+"""The visits of the CPU backend: for each tile of queries, pieces of keys to multiply with.
 
-Batch entries and heads that visit the same keys are computed together; those that do not, such as
-the documents of different batch entries, one after the other.
+Batch entries and heads with the same visits are computed together; others, such as batch entries
+with different documents, one after the other.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Range = tuple[int, int]
 
 @dataclass(frozen=True)
 class Piece:
-    """Keys `columns`, of which only those in `masked` need the mask; half-open ranges."""
+    """Keys `columns`, half-open; only the ranges `masked` among them need the mask."""
 
     columns: Range
     masked: tuple[Range, ...]
@@ -77,7 +77,8 @@ def _width(heads: int, block_q: int) -> int:
 
 
 def _alike(runs: TileRuns, extents: Extents) -> list[tuple[Range, tuple[int, ...] | None, int]]:
-    """Batch range and heads with equal runs, and the first of them, counted through the batch."""
+    """Batch ranges and heads with equal runs, and the first member of each, counted through the
+    batch."""
     batches, heads, rows = runs.shape
     if batches == heads == 1:
         return [((0, extents.batch), None, 0)]
@@ -86,7 +87,7 @@ def _alike(runs: TileRuns, extents: Extents) -> list[tuple[Range, tuple[int, ...
         return [((0, extents.batch), None, 0)]
     found: list[tuple[Range, tuple[int, ...] | None, int]] = []
     for batch in range(batches):
-        # One entry of the runs stands for the whole batch where the mask does not read it.
+        # One entry of the runs serves the whole batch if the mask does not depend on it.
         here = (0, extents.batch) if batches == 1 else (batch, batch + 1)
         own = kinds[batch * heads : (batch + 1) * heads]
         if len(set(own)) == 1:
@@ -99,7 +100,7 @@ def _alike(runs: TileRuns, extents: Extents) -> list[tuple[Range, tuple[int, ...
 
 
 def _content(runs: TileRuns, row: int, rows: int) -> bytes:
-    """The runs of some rows, equal where these visit the same keys."""
+    """The runs of some rows as bytes; equal bytes mean equal visits."""
     start = runs.row_start[row : row + rows + 1]
     own = slice(int(start[0]), int(start[-1]))
     columns = (start - start[0], runs.first[own], runs.end[own], runs.label[own])
@@ -127,7 +128,7 @@ def _rows(
 
 
 def _spans(ranges: list[tuple[int, int, bool]]) -> list[Piece]:
-    """Runs that are near each other joined, so that one multiplication serves them."""
+    """Runs with nearby ones joined, so that one multiplication computes them."""
     spans: list[Piece] = []
     for first, end, partial in ranges:
         joins = bool(spans) and first - spans[-1].columns[1] <= _BRIDGED
@@ -154,7 +155,7 @@ def _cut(span: Piece, width: int) -> list[Piece]:
     if end - first <= width:
         return [span]
     pieces = []
-    # Cut at multiples of the width: rows then share distances, and what is remembered by distance.
+    # Cut at multiples of the width, so that rows share distances and remembered results.
     for left in range(first - first % width, end, width):
         columns = (max(left, first), min(left + width, end))
         masked = [(max(a, columns[0]), min(b, columns[1])) for a, b in span.masked]

@@ -1,4 +1,4 @@
-"""The reference: attention as the formula says it, over the dense matrix of scores.
+"""The reference: attention by its definition, over the dense matrix of scores.
 
 Everything else is tested against it. Memory grows with q_len * kv_len.
 """
@@ -50,7 +50,7 @@ def differentiate(
 ) -> list[torch.Tensor]:
     """Gradients of query, key, value and the tables in these slots, by computing once more.
 
-    Where `saved` is of more keys, those of the call have a share exp(their lse - lse) of it.
+    If `saved` covers further keys, the keys of the call have a share exp(their lse - lse) of it.
     """
     values = list(call.form.values)
     wanted = [call.query, call.key, call.value]
@@ -98,7 +98,7 @@ def _attend(call: Call) -> tuple[torch.Tensor, torch.Tensor]:
 def _softmax_rows(scores: torch.Tensor, value: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Softmax of scores (-inf where dropped) times value, and the lse of each row."""
     if scores.shape[-1] == 0:
-        # From the scores, so that it has a gradient: that of no keys.
+        # Computed from the scores, so that its gradient is that of no keys.
         return torch.matmul(scores, value), scores.sum(dim=-1) - float("inf")
     highest = scores.detach().amax(dim=-1, keepdim=True)
     highest = torch.where(highest == float("-inf"), 0.0, highest)
@@ -113,7 +113,7 @@ def _softmax_rows(scores: torch.Tensor, value: torch.Tensor) -> tuple[torch.Tens
 def _weighted_rows(
     weights: torch.Tensor, value: torch.Tensor, normalised: bool
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Weights (0 where dropped) times value; the sum of each row stands in for the lse."""
+    """Weights (0 where dropped) times value; the sum of each row takes the place of lse."""
     total = weights.sum(dim=-1)
     if not normalised:
         return torch.matmul(weights, value), total

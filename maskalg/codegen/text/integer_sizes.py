@@ -1,7 +1,7 @@
-"""The integers that kernels of an expression compute in: of 32, 64 or 128 bits.
+"""The widths of integers in an expression's kernels: 32, 64 or 128 bits.
 
-Closed forms multiply what a mask divides by, and change sides of what it compares, so what bounds a
-loop may be larger than all that the mask computes.
+Closed forms multiply by the mask's divisors and move terms from one side of a comparison to the
+other, so the bounds of a loop may be larger than any integer in the mask.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _DIGITS: Final = ("mul", "floordiv", "mod")
 
 @dataclass(frozen=True)
 class Sizes:
-    """Whether indices are computed in 64 bits, and the limbs that other integers take at most."""
+    """Whether indices have 64 bits, and the most limbs that other integers need."""
 
     wide: bool = False
     limbs: int = 1
@@ -46,13 +46,13 @@ def sizes_of(form: Bound, extents: Extents | None = None, *, wide: bool = False)
         wide: without them, whether indices are computed in 64 bits.
 
     Raises:
-        MaskValueError: a mask or a bias that kernels would need more than 128 bits for.
+        MaskValueError: a mask or a bias whose integers may need more than 128 bits.
     """
     if extents is None:
         return _sizes(form.structure, known_of(form.values), wide, None)
     most = max(extents.q_len, extents.kv_len, extents.batch, extents.heads, 1)
     wide = not fits_int32(form, extents)
-    # A power of two at least, so that a cache of keys that grows finds the same.
+    # Rounded up to a power of two, so that a growing cache of keys finds the same result.
     return _sizes(form.structure, known_of(form.values), wide, 1 << (most - 1).bit_length())
 
 
@@ -60,7 +60,7 @@ def sizes_of(form: Bound, extents: Extents | None = None, *, wide: bool = False)
 def _sizes(
     structure: Structure, values: tuple[Known, ...], wide: bool, positions: int | None
 ) -> Sizes:
-    """The integers, where positions are below a number; None where no lengths are known."""
+    """The integers if positions are below a number; None if no lengths are known."""
     most = _UNTOLD if positions is None else positions
     wide = wide or (positions is not None and _multiples_outgrow(structure, values, most))
     limbs = 1
@@ -81,7 +81,7 @@ def _sizes(
 
 
 def elements_are_short(structure: Structure, style: Style) -> bool:
-    """Whether each element is decided in 32 bits, or 64 beside entries, whatever bounds take.
+    """Whether each element is decided in 32 bits (64 beside entries), whatever the bounds need.
 
     Warp-specialised kernels have no registers for more.
     """
@@ -91,7 +91,7 @@ def elements_are_short(structure: Structure, style: Style) -> bool:
 
 
 def _computed(root: Node) -> tuple[Node, ...]:
-    """Parts that must fit 64 bits for a root computed in them, however terms are arranged."""
+    """The parts of a root that must fit 64 bits if it is computed in 64, in any order of terms."""
     return (nodes.subtract(*root.args),) if long_integers.compares_integers(root) else (root,)
 
 
@@ -102,7 +102,7 @@ def _kept(root: Node) -> tuple[Node, ...]:
 
 @lru_cache(maxsize=4096)
 def _roots(structure: Structure, wide: bool) -> tuple[tuple[bool, Node], ...]:
-    """The roots that may need more than 64 bits, and whether they are of bounds alone."""
+    """The roots that may need more than 64 bits, and whether they occur in bounds only."""
     formulas = [(False, structure.mask), (False, structure.bias)]
     formulas += [(True, bound) for bound in _bounds(structure)]
     found = [(bound, root) for bound, formula in formulas for root in long_integers.roots(formula)]
@@ -114,14 +114,14 @@ def _bounds(structure: Structure) -> tuple[Node, ...]:
     """The bounds of loops over keys and over queries."""
     entries = any(node.op == "read" and node.kind == "int" for node in structure.mask.walk())
     if not entries and structure.mask.ops().isdisjoint(_DIGITS):
-        # Sums of positions and numbers, as the mask itself has them.
+        # Sums of positions and numbers, as in the mask itself.
         return ()
     both = [closed_forms_of(one).bounds for one in (structure, transposed(structure))]
     return tuple(dict.fromkeys(filter(in_kernels, both[0] + both[1])))
 
 
 def _multiples_outgrow(structure: Structure, values: tuple[Known, ...], most: int) -> bool:
-    """Whether a bound multiplies positions and numbers past what kernels of 32 bits add."""
+    """Whether a product in a bound may be too large for kernels of 32 bits."""
     end = MOST_OF_ENTRY if structure.reads or structure.truncates else 2**31
     return any(
         max(-low, high) >= end

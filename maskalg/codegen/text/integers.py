@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 
 def split(node: Node) -> Node | None:
-    """A comparison over an outer minimum or maximum of both positions, as a formula without it.
+    """A comparison with an outer minimum or maximum of both positions, as a formula without it.
 
-    CUDA 13's assembler miscompiles an integer absolute value in a predicate. Of one position it is
-    a vector, which is computed before.
+    CUDA 13's assembler miscompiles an integer absolute value in a predicate. One of a single
+    position is a vector, computed before the predicate.
     """
     left, right = node.args
     difference = nodes.subtract(left, right)
@@ -39,7 +39,7 @@ def split(node: Node) -> Node | None:
 
 
 def sides(node: Node) -> Node:
-    """A comparison of integers with all that reads the key index alone on one side.
+    """A comparison of integers with all terms of the key index alone on one side.
 
     Each side is then a vector over queries or over keys, unless a term mixes the two.
     """
@@ -77,10 +77,11 @@ def _equal_remainders(difference: Node) -> Node | None:
 
 
 def _term(text: TritonText, node: Node, *, long: bool) -> str:
-    """A term of an integer sum, or a factor: where it is an entry, so that none overflows.
+    """A term of an integer sum, or a factor; an entry is widened or clamped so that it cannot
+    overflow.
 
-    `long` computes in 64 bits. Else an entry beyond all positions is taken as one nearer to
-    them, which compares with them alike.
+    `long` computes in 64 bits. Else an entry beyond all positions is clamped to a number that is
+    still beyond them, so comparisons with positions are the same.
     """
     shown = text(node)
     if not holds_entry(node):
@@ -111,7 +112,7 @@ def compared(text: TritonText, node: Node) -> str:
 
 
 def summed(text: TritonText, node: Node, *, long: bool = False) -> str:
-    """A sum of integers, or of real numbers; `long` where it is compared with entries."""
+    """A sum of integers or of real numbers; `long` if it is compared with entries."""
     if text.exact and node.kind == "real":
         return reals.stepwise(text, node)
     long = long or text.long or outgrows_entries(node)
@@ -131,8 +132,8 @@ def summed(text: TritonText, node: Node, *, long: bool = False) -> str:
 
 
 def floored(text: TritonText, node: Node) -> str | None:
-    """A quotient or a remainder of a sum with one entry e, whatever e is; None of other numbers,
-    and where 64 bits hold the quotient.
+    """A quotient or a remainder of a sum p + e with one entry e, for any e. None for other numbers,
+    and if 64 bits hold the quotient.
 
     e = c * a + r, so that (p + e) // c is a + (p + r) // c, and the remainders are equal.
     """
@@ -147,15 +148,15 @@ def floored(text: TritonText, node: Node) -> str | None:
     left, right = f"floor_div({last}, {by}){whole}", f"floor_div({shown}, {by})"
     if c.op == "const" and cast(int, c.data) > 1:
         return f"({left} {sign} {right})"
-    # Of 1, the quotient of the largest entry is as large.
+    # Divided by 1, the largest entry stays as large.
     return f"saturated({left}, {right})" if sign == "+" else f"saturated({left} + 1, ~{right})"
 
 
 def _lowered(text: TritonText, x: Node, term: Node, c: Node) -> tuple[str, str]:
-    """A sum with an entry's remainder by c in the entry's place, and what its quotient by c lacks.
+    """A sum with e mod c in place of its entry e, and the correction of the sum's quotient by c.
 
-    Where c may be as large as an entry, so may the remainder. Then c is taken off it wherever the
-    sum would grow past both, and the quotient lacks 1 there.
+    If c may be as large as an entry, so may the remainder. Then c is subtracted from it wherever
+    the sum could overflow, and the correction adds 1 to the quotient there.
     """
     shown, sign = _signed(text, term)
     rest, by = _rest(text, x, term), text(c)
@@ -168,8 +169,8 @@ def _lowered(text: TritonText, x: Node, term: Node, c: Node) -> tuple[str, str]:
 
 
 def _of_one_entry(text: TritonText, node: Node) -> list[str] | None:
-    """Sides of a comparison of (p + e) // c with (x + e) // c without the multiple of c in the
-    entry e, which both have; None of others."""
+    """The sides of a comparison of (p + e) // c with (x + e) // c, both without the multiple of c
+    in the entry e; None for other comparisons."""
     if text.wide or any(side.op != "floordiv" for side in node.args):
         return None
     (x, c), (y, d) = [side.args for side in node.args]
@@ -181,9 +182,9 @@ def _of_one_entry(text: TritonText, node: Node) -> list[str] | None:
 
 
 def real_sum(text: TritonText, node: Node) -> str | None:
-    """A sum with one entry as a real number of a bias, whatever the entry is; None of others.
+    """A sum with one entry as a real number of a bias, for any entry; None for other sums.
 
-    What 32 bits do not hold is added to it as a real number: of most entries, 0.
+    The part of the entry beyond 32 bits, mostly 0, is added as a real number.
     """
     term = entry_of(node)
     if term is None or text.wide or text.exact:
@@ -205,9 +206,9 @@ def _rest(text: TritonText, total: Node, term: Node) -> str:
 
 
 def multiplied(text: TritonText, node: Node) -> str:
-    """A product of integers: entries are widened, for multiples leave their dtype.
+    """A product of integers; entries are widened, since multiples exceed their dtype.
 
-    So are positions in tables of documents, which have 32 bits in kernels of 64 as well.
+    Positions from tables of documents are widened, too: they have 32 bits in kernels of 64.
     """
     text = text.longer(node)
 

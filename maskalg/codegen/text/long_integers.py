@@ -1,7 +1,7 @@
 """Integers past 64 bits as Triton source: calls of `kernels/long_integers.py`.
 
-Which integers these are is decided by the formula alone, for kernels whose numbers and tables may
-take it past 64 bits (`Style.limbs`): products, sums of several entries, and what divides those.
+If numbers and tables may exceed 64 bits (`Style.limbs`), the formula alone decides which integers
+are computed this way: products, sums of several entries, and quotients of these.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def compares_integers(node: Node) -> bool:
 
 
 def roots(node: Node) -> Iterator[Node]:
-    """The comparisons of integers in a formula, and the integers that are no part of others."""
+    """The comparisons of integers in a formula, and the integers that are not part of others."""
     if compares_integers(node):
         yield node
         below = [arg for side in node.args for arg in _ends(side)]
@@ -55,7 +55,8 @@ def roots(node: Node) -> Iterator[Node]:
 
 
 def _ends(node: Node) -> Iterator[Node]:
-    """Operands of integer arithmetic that are no integers of it: conditions, reals, and indices."""
+    """Operands of integer arithmetic that start formulas of their own: conditions, reals and
+    indices."""
     if node.kind != "int" or node.op == "trunc":
         yield node
     elif node.op in ("read", "step", "member"):
@@ -66,7 +67,7 @@ def _ends(node: Node) -> Iterator[Node]:
 
 
 def is_long(node: Node, *, wide: bool) -> bool:
-    """Whether a root is computed in 128 bits where 64 may not be enough."""
+    """Whether a root is computed in 128 bits if 64 may not be enough."""
     if not compares_integers(node):
         return _grows(node, wide=wide)
     if outgrows_entries(node):
@@ -92,13 +93,13 @@ def _grows(node: Node, *, wide: bool) -> bool:
 
 
 def _without_sign(term: Node) -> Node:
-    """A term, or what it is the negative of: sums subtract it, however large it is."""
+    """x, for a term x or -x: sums subtract it, however large it is."""
     factor, rest = scaled(term)
     return rest if factor == -1 else term
 
 
 def most_bits(root: Node) -> int:
-    """The bits, without a sign, that a root may have; quotients are estimated, which takes one."""
+    """The most bits of a root, without the sign; estimates of quotients need one more bit."""
     return _MOST_BITS - any(part.op in ("floordiv", "mod") for part in root.walk())
 
 
@@ -112,7 +113,7 @@ def compared(text: TritonText, node: Node) -> str:
 
 
 def near(text: TritonText, node: Node) -> str:
-    """An integer for what compares it with positions: beyond them, one nearer to them."""
+    """An integer clamped near the positions that it is compared with, still beyond them."""
     most = MOST_WIDE if text.wide else MOST_OF_ENTRY
     return f"long_near({_long(text, node)}, {most}).to({text.integer})"
 

@@ -1,8 +1,8 @@
 """The mask of an element as one block of PTX.
 
-Written naturally, LLVM packs the comparisons of a tile into vectors of bits and unpacks them
+From ordinary Triton, LLVM packs the comparisons of a tile into vectors of bits and unpacks them
 again, which costs up to a third of a masked kernel's speed on NVIDIA. One block of inline
-assembly for each element leaves it nothing to pack. Comparisons that bound the moving index are
+assembly for each element leaves nothing to pack. Comparisons that bound the moving index are
 one interval, whose ends are computed before the loop (`spans.py`); other operands are vectors over
 queries or over keys wherever the formula allows, so that little else is computed for each element.
 """
@@ -25,7 +25,7 @@ _MINUS_INFINITY = "0fFF800000"
 
 
 class Unrenderable(Exception):
-    """A predicate the block cannot hold; the natural form serves it."""
+    """A predicate that a block cannot compute; ordinary Triton computes it."""
 
 
 def masked_ptx(mask: Node, text: TritonText, held: Held, *, long: bool) -> tuple[str, ...]:
@@ -33,8 +33,8 @@ def masked_ptx(mask: Node, text: TritonText, held: Held, *, long: bool) -> tuple
 
     Args:
         mask: the formula.
-        text: prints what changes from step to step of the loop.
-        held: what does not.
+        text: prints formulas that change from step to step of the loop.
+        held: the formulas that do not.
         long: whether a table may hold integers of 64 bits, which are not compared here.
 
     Raises:
@@ -55,7 +55,7 @@ def masked_ptx(mask: Node, text: TritonText, held: Held, *, long: bool) -> tuple
 
 
 def equal_ptx(equal: tuple[Node, ...], text: TritonText, *, long: bool) -> tuple[str, ...]:
-    """Lines that set `result` to -inf where one of these equalities of ids does not hold."""
+    """Lines that set `result` to -inf unless all of these equalities of ids hold."""
     bits, register = (64, "l") if long else (32, "r")
     operands = [
         f"{side}.to(tl.int{bits})" for node in equal for side in map(text, sides(node).args)
@@ -72,8 +72,8 @@ def equal_ptx(equal: tuple[Node, ...], text: TritonText, *, long: bool) -> tuple
 def passed_on(name: str) -> tuple[str, ...]:
     """Lines that set a tile to itself, before a branch that reads it.
 
-    A matrix product that is read in branches alone stops Triton's pipeliner on Hopper. The move
-    reads it once before them, and NVIDIA's assembler leaves the move out.
+    If a matrix product is read in branches only, Triton does not pipeline the loop on Hopper. The
+    move reads it once before the branches; NVIDIA's assembler removes the move.
     """
     return for_each("mov.b32 $0, $1;", "=f,f", [name], result=name)
 
@@ -106,9 +106,9 @@ class _Block:
         self._long = long
 
     def predicate(self, node: Node, *, inside: bool = False) -> str | None:
-        """The predicate register that holds a formula, None where it is always true.
+        """The predicate register of a formula; None if it is always true.
 
-        `inside`: the formula, and that the key exists.
+        With `inside`, the key must also exist.
         """
         if not inside and node.op == "or":
             return self._joined("or", [self.predicate(arg) for arg in node.args])
@@ -116,7 +116,7 @@ class _Block:
             inner = self.predicate(node.args[0])
             return self._put(f"not.pred {{}}, {inner};")
         interval = interval_of(self._literals(node), self._held.moving)
-        # A held key that does not exist needs no mask: its gradients are not stored.
+        # Held keys past the last one need no mask: their gradients are not stored.
         inside = inside and self._held.moving == "kv_idx"
         inside = inside and not any(by_key(self._text, part) for part in interval.rest)
         bounded = bool(interval.lows or interval.highs or inside)
@@ -127,7 +127,7 @@ class _Block:
         return self._joined("and", parts)
 
     def _fixed(self, node: Node) -> bool:
-        """Whether a condition is one for a row, and made of positions and numbers."""
+        """Whether a condition is the same for a row, and reads no table."""
         computed = not any(part.op in ("read", "step") for part in node.walk())
         return computed and self._held.fixed(node)
 
@@ -157,9 +157,9 @@ class _Block:
         raise Unrenderable(node.op)
 
     def _between(self, interval: Interval, inside: bool, fixed: list[Node]) -> str:
-        """The moving index between bounds, none where what is `fixed` does not hold.
+        """The loop's index lies between bounds; no index does unless all of `fixed` hold.
 
-        Bounds that are read are computed before the loop.
+        Bounds that read tables are computed before the loop.
         """
         bounds = (*interval.lows, *interval.highs)
         self._refuse_long(*bounds)

@@ -1,8 +1,8 @@
-"""Real arithmetic as Triton source: as little of it for each element as there can be.
+"""Real arithmetic as Triton source, with as little as possible for each element.
 
-What is the same at every step of a loop is multiplied together once, before the loop, with the
-scale of the scores: the hooks are given products q . k. Distances become real numbers without a
-conversion, which the GPU's slow units would compute, those that exponentials wait for.
+Factors that are the same at every step of a loop are multiplied once, before the loop, and divided
+by the scale of the scores, since hooks get products q . k. Distances become real numbers without a
+conversion: conversions use the GPU's slow units, which compute the exponentials.
 """
 
 from __future__ import annotations
@@ -32,10 +32,11 @@ def additive(bias: Node) -> bool:
 
 
 def added(text: TritonText, bias: Node) -> str:
-    """q . k with the terms of an additive bias divided by the scale: the score in that unit.
+    """q . k plus the terms of an additive bias divided by the scale: the score in units of the
+    scale.
 
-    Not as sums: Triton would start the accumulation of q . k with them. It would wait for entries
-    that are still to be loaded, and large terms would round every step.
+    Written with `fma`: Triton would turn a sum into the start of q . k's accumulation, which would
+    then wait for entries to load, and large terms would round every step.
     """
     assert text.held is not None
     result = "product"
@@ -52,20 +53,21 @@ def added(text: TritonText, bias: Node) -> str:
 
 
 def _split(held: Held, factors: list[Factor]) -> tuple[list[Factor], list[Factor]]:
-    """Factors that are the same at every step, and the others."""
+    """The factors that are the same at every step, and the others."""
     fixed = [factor for factor in factors if held.fixed(factor[0])]
     return fixed, [factor for factor in factors if factor not in fixed]
 
 
 def terms(node: Node) -> list[Node]:
-    """The terms of a real sum, its integers as one: their difference is exact, each is not."""
+    """The terms of a real sum; its integers are one term, since their sum is exact and each rounded
+    one is not."""
     integers = [term for term in node.args if term.kind == "int"]
     reals = _with_distances([term for term in node.args if term.kind != "int"])
     return [*reals, nodes.add(*integers)] if integers else reals
 
 
 def _with_distances(reals: list[Node]) -> list[Node]:
-    """Terms c k and -c q, which c (k - q) was written as, as that again: there nothing cancels."""
+    """The terms with c k - c q written as c (k - q) again, so that nothing cancels."""
     found = list(reals)
     for term in reals:
         if term.op == "mul" and len(term.args) == 2 and nodes.K in term.args:
@@ -97,14 +99,15 @@ def stepwise(text: TritonText, node: Node) -> str:
 
 
 def _step(op: str, left: str, right: str) -> str:
-    """One operation on real numbers, which the compiler makes no part of another one."""
+    """One operation on real numbers that the compiler does not merge into another one."""
     if op == "add":
         return f"({left} + {right})"
     return f"tl.div_rn({left}, {right})" if op == "div" else f"times({left}, {right})"
 
 
 def product(text: TritonText, node: Node) -> str:
-    """A real product, its factors that stay the same as one; the score is `scale` times q . k."""
+    """A real product; factors that are the same at every step become one. The score is `scale`
+    times q . k."""
     if text.exact and node != nodes.SCORE:
         return stepwise(text, node)
     held, factors = text.held, _factors(text, node)
@@ -160,9 +163,9 @@ def _written(text: TritonText, factors: list[Factor]) -> str:
 
 
 def distance(text: TritonText, node: Node) -> str | None:
-    """An integer made of positions as a real number, exactly and by one subtraction; else None.
+    """A short sum of positions as a real number, exactly and by one subtraction; else None.
 
-    The compiler sees that the sum of integers is the same along a diagonal, and all that follows.
+    So the compiler sees that the number, and all computed from it, is the same along a diagonal.
     """
     if text.held is None or not text.held.near or text.held.fixed(node):
         return None
@@ -171,7 +174,7 @@ def distance(text: TritonText, node: Node) -> str | None:
     parts = node.args if node.op == "add" else (node,)
     numbers = [cast(int, part.data) for part in parts if part.op == "const"]
     positions = [part for part in parts if part.op != "const"]
-    # The number that is subtracted must be one of float32, and so must the result.
+    # float32 must hold the subtracted number and the result exactly.
     if not _short(positions) or abs(sum(numbers)) > _FARTHEST:
         return None
     bits = f"({text(nodes.add(*positions))} + {_BITS}).to(tl.float32, bitcast=True)"
@@ -192,7 +195,7 @@ def _extremum(text: TritonText, node: Node) -> str | None:
 
 
 def _short(parts: list[Node]) -> bool:
-    """Whether a sum is of numbers, which the call has found to be small, and of a distance."""
+    """Whether a sum consists of small numbers, as checked by the call, and at most one distance."""
     different = set(parts)
     both = ({nodes.Q, nodes.K}, {nodes.negate(nodes.Q), nodes.negate(nodes.K)})
     return (
@@ -209,7 +212,7 @@ def _is_plain(term: Node) -> bool:
 
 
 def is_number(node: Node) -> bool:
-    """Whether a value is seen to be no NaN: calls refuse one among their numbers."""
+    """Whether the form of a value shows that it is not NaN; calls refuse NaN as a number."""
     if node.op in ("min", "max") and node.kind == "real":
         return all(map(is_number, node.args))
     return node.kind == "int" or node.op in ("const", "scalar")

@@ -1,4 +1,4 @@
-"""Readings of tables as Triton source: where entries lie, and when they are loaded."""
+"""Reads of tables as Triton source: the places of entries, and when they are loaded."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _load(
         return found
     pointer = text.arguments.table(argument)
     *rows, last = _offsets(text, node, sizes) or [""]
-    # A row of pointers, to which the last index is added: elements add 32 bits to it.
+    # A row of pointers plus the last index: elements add only 32 bits.
     row = f"({pointer} + {rows[-1]})" if rows else pointer
     name = f"{text.names}{len(text.reads)}"
     address = row + (f" + {last}" if last else "")
@@ -66,7 +66,7 @@ def along(text: TritonText, node: Node) -> str:
         zero = text.number(DistanceNumber("zero"))
         if "head" in formula.indices():
             zero = f"{zero} + head * {text.number(DistanceNumber('row'))}"
-        # A row of pointers, to which the index that moves is added.
+        # A row of pointers plus the loop's index.
         stands, moves = f"{zero} - q_idx", "kv_idx"
         if text.held is not None and text.held.moving == "q_idx":
             stands, moves = f"{zero} + kv_idx", "(-q_idx)"
@@ -76,14 +76,14 @@ def along(text: TritonText, node: Node) -> str:
 
 
 def place_in_table(text: TritonText, node: Node) -> str:
-    """The place of a reading in its table, as one number."""
+    """The place of a read in its table, as one number."""
     slot = cast(Slot, node.own[0])
     sizes = [ScalarArgument(slot.index, i) for i in range(len(node.args))]
     return " + ".join(_offsets(text, node, sizes))
 
 
 def _offsets(text: TritonText, node: Node, sizes: list[ScalarArgument]) -> list[str]:
-    """Offsets from the table's first entry: that of a row, and the place in the row."""
+    """Offsets from the table's first entry: the offset of the row, and the place in the row."""
     row, at = "", ""
     for i, (index, size_of) in enumerate(zip(node.args, sizes, strict=True), 1):
         size = text.number(size_of)
@@ -97,13 +97,13 @@ def _offsets(text: TritonText, node: Node, sizes: list[ScalarArgument]) -> list[
 
 
 def by_key(text: TritonText, node: Node) -> bool:
-    """Whether a table is read key by key along a loop: there are no fewer entries than keys,
-    neighbours are neighbours, and past the last key a reading gives 0."""
+    """Whether a table is read key by key along a loop: there are at least as many entries as keys,
+    in consecutive places, and reads past the last key give 0."""
     looped = text.held is not None and text.held.moving == "kv_idx"
     return looped and node.op == "read" and node.args[-1:] == (nodes.K,)
 
 
 def _in_grains(text: TritonText, length: str) -> str:
-    """A number of entries, which the compiler sees to be a multiple."""
+    """A number of entries, in a form that shows the compiler a multiple of the grain."""
     grain = text.grain
     return length if grain == 1 else f"({length} // {grain} * {grain})"

@@ -1,7 +1,7 @@
 """A formula as Triton source.
 
-The printer numbers what a formula reads (`arguments.py`): scalars and table sizes become entries of
-the tuple `S` or of a table of numbers, tables entries of the tuple `T`.
+The printer numbers the arguments of a formula (`arguments.py`): scalars and table sizes become
+entries of the tuple `S` or of a table of numbers, tables entries of the tuple `T`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 class TritonText:
     """Prints formulas over the names `batch, head, q_idx, kv_idx, q0, q1, score`.
 
-    A table read becomes a line of its own in `lines`, once however often it is used.
+    A read of a table becomes one line in `lines`, however often it is used.
     """
 
     def __init__(
@@ -49,11 +49,11 @@ class TritonText:
         """A printer.
 
         Args:
-            arguments: what formulas read, which is numbered here.
-            wide, limbs, grain: as of `Style`.
-            names: what the names of readings begin with.
-            held: what was computed before a loop.
-            ahead: what is loaded ahead of time.
+            arguments: the arguments of formulas, numbered here.
+            wide, limbs, grain: as in `Style`.
+            names: prefix of the names of reads.
+            held: values computed before a loop.
+            ahead: entries loaded ahead of time.
             exact: round real numbers as `evaluate` does, step by step: a mask is one matrix,
                 whatever computes it.
         """
@@ -80,13 +80,14 @@ class TritonText:
         return rule(self, node)
 
     def exactly(self) -> TritonText:
-        """The same printer, to print a mask: the lines are those of both."""
+        """The same printer with the rounding of masks; both share their lines."""
         other = copy.copy(self)
         other.exact = True
         return other
 
     def longer(self, node: Node) -> TritonText:
-        """The same printer, for a formula whose digits count: sums of entries have 64 bits."""
+        """The same printer for a formula in which every digit matters: sums of entries have 64
+        bits."""
         if self.long or not adds_to_entry(node):
             return self
         other = copy.copy(self)
@@ -94,7 +95,7 @@ class TritonText:
         return other
 
     def for_index(self) -> TritonText:
-        """The same printer, for an index: the ends of its table take entries that are far away."""
+        """The same printer for an index: entries far away are clamped to the ends of its table."""
         if not self.long:
             return self
         other = copy.copy(self)
@@ -107,11 +108,11 @@ class TritonText:
 
     @property
     def integer(self) -> str:
-        """The integers indices are computed in."""
+        """The type of indices."""
         return "tl.int64" if self.wide else "tl.int32"
 
     def number(self, argument: Scalar) -> str:
-        """A number that is passed; one that lies in a table is loaded before a loop."""
+        """A number; if it lies in the table of numbers, it is loaded before a loop."""
         text = self.arguments.scalar(argument)
         return self.held.keep(text) if self.held is not None and is_loaded(text) else text
 
@@ -149,7 +150,7 @@ class TritonText:
         return "(" + f" {sign} ".join(text(arg) for arg in node.args) + ")"
 
     def folded(self, node: Node, values: Iterable[str]) -> str:
-        """The minimum or the maximum of values: NaN where one is."""
+        """The minimum or the maximum of values; NaN if one is."""
         text, *others = values
         kept = "" if reals.is_number(node) else ", propagate_nan=tl.PropagateNan.ALL"
         for other in others:
@@ -175,7 +176,7 @@ class TritonText:
 
 
 def _index(text: TritonText, node: Node) -> str:
-    # Positions are as wide as sums are; these have 32 bits, which a multiple of theirs may leave.
+    # Positions have the width of sums; batch and head have 32 bits, which multiples may exceed.
     name = str(node.data)
     return f"{name}.to(tl.int64)" if text.wide and name in ("batch", "head") else name
 
@@ -230,7 +231,7 @@ def _often(node: Node) -> bool:
 
 
 def _never_negative(node: Node) -> bool:
-    """Whether an integer is told to be at least 0, divisors being at least 1."""
+    """Whether the form of an integer shows that it is at least 0; divisors are at least 1."""
     if node.op == "const":
         return cast(int, node.data) >= 0
     if node.op == "scalar":

@@ -1,8 +1,8 @@
-"""C++ to functions: the one door to the machine's compiler, and to the libraries it made.
+"""C++ to functions: the only access to the machine's compiler, and to its libraries.
 
 A library is compiled once for a text, a compiler and a processor, and kept in the cache folder.
 Its last 32 bytes are a digest of the others, so that a damaged file is compiled again instead of
-run. Inductor's `CppCodeCache` does the same; importing it takes longer than all that is done here.
+run. Inductor's `CppCodeCache` does the same, but importing it takes longer than all of this.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _PATIENCE: Final = 120  # seconds for a compiler that hangs
 
 
 class CompileError(Exception):
-    """No compiler, or one that refuses the text: the backend without C++ serves."""
+    """No compiler, or one that rejects the text: torch's operations compute instead."""
 
 
 @lru_cache(maxsize=1)
@@ -45,10 +45,10 @@ def compiler() -> str | None:
 
 
 def library(source: str, *, fused: bool = False) -> ctypes.CDLL:
-    """The library of a text, from the cache folder where it is there.
+    """The library of a text, from the cache folder if it is there.
 
     Args:
-        fused: whether products and sums may be rounded together, as no mask may.
+        fused: whether products and sums may be rounded together, which is not allowed for masks.
 
     Raises:
         CompileError: there is no compiler, or it cannot compile the text.
@@ -64,7 +64,7 @@ def library(source: str, *, fused: bool = False) -> ctypes.CDLL:
         try:
             return ctypes.CDLL(str(path))
         except OSError:
-            pass  # nothing may be run from that folder
+            pass  # programs may not run from that folder
     return _compiled(cxx, flags, source, path)
 
 
@@ -92,7 +92,7 @@ def _compiled(cxx: str, flags: tuple[str, ...], source: str, path: Path) -> ctyp
 
 
 def _is_whole(path: Path) -> bool:
-    """Whether the file is there, this user's own, and what the compiler made."""
+    """Whether the file exists, belongs to this user, and is complete."""
     try:
         if path.stat().st_uid != os.getuid():
             return False
@@ -108,7 +108,7 @@ def _processor_flags() -> tuple[str, ...]:
 
 
 def _stamp(cxx: str) -> str:
-    """A text that changes when the compiler is replaced, found without running it."""
+    """A text that changes if the compiler is replaced, found without running it."""
     status = os.stat(os.path.realpath(cxx))
     return f"{os.path.realpath(cxx)} {status.st_size} {status.st_mtime_ns}"
 

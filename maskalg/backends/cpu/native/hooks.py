@@ -44,14 +44,14 @@ _BOUNDS: Final = "const I* S, I batch, I head, I q0, I q1, I kv_len, I* found"
 
 @dataclass(frozen=True)
 class Hooks:
-    """C++ of the hooks of one structure, and what its arguments are.
+    """C++ of the hooks of one structure, and its arguments.
 
     Attributes:
-        source: the functions `mask_q`, `mask_k` and, as far as told below, `bias_…`, `slope_…` and
-            `bounds`, extern "C". `_q` has queries as lanes, `_k` keys.
+        source: the functions `mask_q`, `mask_k` and, if the fields below say so, `bias_…`,
+            `slope_…` and `bounds`, extern "C". `_q` has queries as lanes, `_k` keys.
         biased, sloped: whether there is a bias, and whether its slope is not 1.
         touched, unfull: the numbers of intervals of `bounds`; both 0 without it.
-        bounded: whether there is `bounds`; else the loop is given runs of blocks of keys.
+        bounded: whether there is `bounds`; else the loop gets runs of blocks of keys.
     """
 
     source: str
@@ -104,8 +104,8 @@ def hooks_of(structure: Structure, dtypes: tuple[torch.dtype, ...]) -> Hooks | N
 
 
 def places(structure: Structure) -> dict[int, int]:
-    """Where in `S` each slot stands: a number; or a table's address, the sizes its indices are
-    clamped to, its steps, and its sizes. Tables of documents stand behind those of the slots."""
+    """The place in `S` of each slot: a number; or a table's address, the sizes to which its indices
+    are clamped, its steps, and its sizes. Tables of documents come after those of the slots."""
     found, place = {}, 0
     for slot in (*structure.slots, *step_slots(structure).values()):
         found[slot.index] = place
@@ -135,7 +135,7 @@ def _function(name: str, formula: Node, write: str, cpp: Cpp) -> str:
             f"\n  for (I lane = 0; lane < lanes; lane++) {{\n    const I {cpp.lane} = lane0 + lane;"
             f"{of_lane}\n  }}"
         )
-    # The loop that is entered once for each lane is the vectors' one: lanes are a multiple of 16.
+    # The inner loop over lanes is vectorised: lanes are a multiple of 16.
     return f"""extern "C" void {name}({_ARGUMENTS}) {{{once}{prepared}
   lanes &= ~(I)15;
   for (I other = 0; other < others; other++) {{
@@ -158,7 +158,7 @@ def _bounded(structure: Structure, forms: ClosedForms) -> bool:
 
 @lru_cache(maxsize=4096)
 def steps(structure: Structure) -> tuple[Node, ...]:
-    """A reading of each table of documents that the bounds read."""
+    """A read of each table of documents in the bounds."""
     found: dict[object, Node] = {}
     for formula in closed_forms_of(structure).bounds:
         for part in formula.walk():
@@ -169,7 +169,7 @@ def steps(structure: Structure) -> tuple[Node, ...]:
 
 @lru_cache(maxsize=4096)
 def step_slots(structure: Structure) -> dict[int, Slot]:
-    """Slots of these tables, by number, behind those of the structure."""
+    """Slots of these tables, by number, after those of the structure."""
     first = len(structure.slots)
     empty = [torch.empty([0] * len(step.args), dtype=torch.int32) for step in steps(structure)]
     tables = [Table("steps", tensor) for tensor in empty]
@@ -181,7 +181,7 @@ def _table_of(step: Node) -> object:
 
 
 def _read(formula: Node, structure: Structure) -> Node:
-    """The formula with readings of tables of documents as those of tensors."""
+    """The formula with reads of document tables as reads of tensors."""
     slots = dict(zip(map(_table_of, steps(structure)), step_slots(structure).values(), strict=True))
 
     def replaced(node: Node) -> Node | None:

@@ -1,4 +1,4 @@
-"""Calls of the compiled kernels: which of them are served, and their arguments."""
+"""Calls of the compiled kernels: which calls they can compute, and their arguments."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ class Kernel:
     """The compiled hooks of one structure whose tables have certain dtypes.
 
     Attributes:
-        hooks: what was compiled.
+        hooks: the compiled hooks.
         addresses: of `mask_q, mask_k, bias_q, bias_k, slope_q, slope_k`, 0 where there is none.
         bounds: the address of `bounds`, or 0.
-        library: what the addresses lie in.
+        library: the library of these addresses.
     """
 
     hooks: Hooks
@@ -61,10 +61,10 @@ class Kernel:
 
 
 def kernel_for(call: Call, *, tables: bool = False) -> Kernel | None:
-    """The kernel that serves a call, compiled where it is new; None where torch's operations do.
+    """The kernel that computes a call, compiled if it is new; None if torch's operations do.
 
     Args:
-        tables: whether tables of the bias want a gradient.
+        tables: whether tables of the bias need a gradient.
     """
     form, structure = call.form, call.form.structure
     if tables or not _may_serve(call):
@@ -81,7 +81,7 @@ def kernel_for(call: Call, *, tables: bool = False) -> Kernel | None:
 
 
 def renders(call: Call) -> bool:
-    """Whether a kernel would serve a call, if its compiler does not fail; nothing is compiled."""
+    """Whether a kernel would compute a call, if it compiles; nothing is compiled."""
     if not _may_serve(call) or compiler() is None:
         return False
     dtypes = _dtypes_of(call.form)
@@ -90,7 +90,7 @@ def renders(call: Call) -> bool:
 
 
 def _may_serve(call: Call) -> bool:
-    """Whether kernels take these inputs and weights, whatever the expression is."""
+    """Whether kernels accept these inputs and weights, for any expression."""
     if call.query.dtype not in _DTYPES or call.weight.formula is not None:
         return False
     if 0 in call.query.shape or 0 in call.value.shape:
@@ -102,10 +102,10 @@ def _may_serve(call: Call) -> bool:
 
 
 def in_memory(tensor: torch.Tensor) -> bool:
-    """Whether the numbers of a tensor lie where it says, as they are.
+    """Whether a tensor's address holds its numbers as they are.
 
-    Not so of subclasses that keep them elsewhere, of storage that was freed, of zeros that were
-    never written, and of numbers whose sign is to be changed once they are read.
+    Exceptions: subclasses that keep their numbers elsewhere, freed storage, zeros that were never
+    written, and tensors with a lazy negation.
     """
     return (
         type(tensor).__torch_dispatch__ is torch.Tensor.__torch_dispatch__
@@ -128,7 +128,7 @@ def _compiled(structure: Structure, dtypes: tuple[torch.dtype, ...]) -> Kernel |
     hooks = hooks_of(structure, dtypes)
     if hooks is None:
         return None
-    # Both are compiled at once where both are new.
+    # If both are new, both are compiled at once.
     loop = threading.Thread(target=_loop)
     loop.start()
     try:
@@ -153,7 +153,7 @@ def _address(made: ctypes.CDLL, name: str) -> int:
 
 @lru_cache(maxsize=1)
 def _loop() -> ctypes.CDLL | None:
-    """The library of the loop; None where it cannot be compiled."""
+    """The library of the loop; None if it cannot be compiled."""
     source = Path(__file__).with_name("skeleton.cpp").read_text(encoding="utf-8")
     try:
         return library(source, fused=True)
@@ -163,7 +163,7 @@ def _loop() -> ctypes.CDLL | None:
 
 
 def _warn(problem: CompileError) -> None:
-    """Tell of a compiler that fails; a machine without one is none of it."""
+    """Warn of a compiler that fails; a machine without one needs no warning."""
     cxx = compiler()
     if cxx is not None:
         last = (str(problem).splitlines() or ["it says nothing"])[-1]
@@ -249,9 +249,9 @@ _PLACE_OF_SIZES: Final = 10 + 4 * 5 + 5
 
 
 def first_queries(form: Bound, extents: Extents) -> torch.Tensor | None:
-    """Where tiles of queries begin, int32 `[tiles + 1]` with the number of queries behind them, if
-    every pair lies in a document whose ids are declared to be contiguous: none holds two, and what
-    a document gives depends on it alone. None for tiles one after the other."""
+    """The first queries of tiles, and at last the number of queries, int32 `[tiles + 1]`, if every
+    pair lies in a document with contiguous ids (as declared): then no tile holds two documents, and
+    each document's results depend on it alone. None if tiles simply follow one another."""
     slot = packed_ids(form.structure.mask)
     if slot is None:
         return None
@@ -300,7 +300,7 @@ def runs_of(form: Bound, extents: Extents) -> TileRuns:
 
 
 def _fits(form: Bound) -> bool:
-    """Whether 64 bits hold all integers of the formulas: entries of int64 are looked at."""
+    """Whether 64 bits hold all integers of the formulas; entries of int64 tables are read."""
     structure, values = form.structure, form.values
     plain = structure.remembered.get("native plain")
     if plain is None:
@@ -309,7 +309,7 @@ def _fits(form: Bound) -> bool:
     if not form.long:
         return plain or _known_to_fit(structure, known_of(values))
     long = [v for v in values if isinstance(v, torch.Tensor) and v.dtype == torch.int64]
-    # Nobody counts what is written to tensors of inference mode.
+    # Writes to tensors of inference mode are not counted.
     counted = not any(table.is_inference() for table in long)
     states = [state_of(table) for table in long] if counted else []
     before = form.remembered.get("native fits")

@@ -1,8 +1,8 @@
-"""A formula as C++: straight lines of code, each distinct part of the formula a name of its own.
+"""A formula as C++: straight-line code in which each distinct part of the formula has a name.
 
 Integers have 64 bits, real numbers 32. Each step of a real formula rounds as `evaluate` does, so
-that a mask is one matrix whatever computes it; functions of real numbers may differ in their last
-bits, and stand in biases alone (`is_printable`).
+masks are the same on every backend. Functions of real numbers may differ in their last bits, and
+are allowed in biases only (`is_printable`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _EXACT_QUOTIENT: Final = 2**52
 
 
 def is_printable(node: Node, *, exact: bool) -> bool:
-    """Whether there is C++ for a formula; `exact` of a mask, which no rounding may change."""
+    """Whether a formula can be written as C++; `exact` for a mask, which no rounding may change."""
     for part in node.walk():
         if part.op not in _RULES:
             return False
@@ -43,7 +43,7 @@ class Cpp:
 
     Args:
         lane: the index that changes from lane to lane, "q_idx" or "kv_idx"; None without loops.
-        numbers: where the value of each slot, or what is known of its table, stands in `S`.
+        numbers: the place in `S` of each slot's value, or of the address and sizes of its table.
         types: the C++ type of the entries of each table.
     """
 
@@ -59,7 +59,7 @@ class Cpp:
         self._count = 0
 
     def __call__(self, node: Node, stage: Stage | None = None) -> str:
-        """The name of a formula's value, or itself where it is a literal."""
+        """The name of a formula's value; a literal is written out."""
         own = self._stage(node)
         if stage is None:
             stage = own
@@ -91,7 +91,7 @@ class Cpp:
         return "others" if read == {self.other} else "pair"
 
     def _of_lane(self, node: Node) -> str:
-        """A value that changes from lane to lane alone, computed before the loop over others."""
+        """A value that changes only from lane to lane, computed before the loop over others."""
         key = ("array", node)
         if key not in self._names:
             name = self(node, "lane")
@@ -155,7 +155,7 @@ def _read(cpp: Cpp, node: Node, stage: Stage) -> str:
 
 
 def _extent(cpp: Cpp, node: Node, stage: Stage) -> str:
-    # Behind the address: an empty axis counts as one entry for readings, but has no extent.
+    # After the address: for reads, an empty axis counts as one entry; its extent is 0.
     place = cpp.numbers[cpp.slot(node)]
     rank = cast(Slot, node.own[0]).ndim
     return f"S[{place + 1 + 2 * rank + cast(int, node.data)}]"
@@ -186,7 +186,7 @@ def _compared(sign: str) -> Rule:
 
 
 def _floored(cpp: Cpp, node: Node, stage: Stage) -> str:
-    """Rounded down; divisors are at least 1, but in a branch that is not taken."""
+    """A quotient rounded down; divisors are at least 1, except in branches not taken."""
     x, c = node.args
     # A quotient of doubles is a vector instruction.
     short = stage == "pair" and all(abs(end) < _EXACT_QUOTIENT for end in limits(x, cpp.open))
