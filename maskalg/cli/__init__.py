@@ -108,8 +108,8 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _close_output() -> None:
-    """Redirect the output to nothing: at its end Python would report a closed pipe or a full disk
-    again."""
+    """Redirect output to nothing, or Python reports a closed pipe or a full disk again at its
+    end."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

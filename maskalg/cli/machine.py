@@ -57,8 +57,7 @@ class Cache:
 
 @dataclass(frozen=True)
 class Tuned:
-    """A file of `maskalg tune`: whether a GPU of this machine uses it, and its contents or the
-    reason."""
+    """A file of `maskalg tune`: whether a GPU here uses it, and its contents or the reason."""
 
     path: str
     used: bool

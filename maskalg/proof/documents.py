@@ -23,8 +23,7 @@ class SameDocument:
         return Node("step", "int", (*leading, self.of_query.args[-1]), name, own)
 
     def queries(self) -> list[Node]:
-        """The first and last query whose ids may equal the key's, less the offset of the query's
-        read."""
+        """The first and last query whose id may equal the key's, less the offset of the query."""
         own = self.of_query.own[0] is self.of_key.own[0]
         leading = self.of_query.args[:-1] or self.of_key.args[:-1]
         slots = (*self.of_query.own, *self.of_key.own)

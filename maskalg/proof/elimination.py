@@ -311,8 +311,7 @@ class Projection:
         return bool(clamped) and any(step.family in clamped for step in expression.atoms(Step))
 
     def _widened(self, found: KeyInterval, expression: Any) -> bool:
-        """A bound that reads a table at q, where reads may be clamped: the weakest bound of the
-        tile."""
+        """A bound that reads a table at q, maybe clamped there: the weakest bound of the tile."""
         found.reasons.append(f"{expression} >= 0 reads a table where it may end")
         terms = []
         for term in sp.Add.make_args(expression):
@@ -344,8 +343,7 @@ class Projection:
         return True
 
     def _crosses(self, expression: Any) -> bool:
-        """Whether an expression reads tables from one tensor of ids to another; a section is then
-        exact."""
+        """Whether it reads tables from one tensor of ids to another; a section is then exact."""
         families = {step.family for step in expression.atoms(Step)} - set(self._symbols.sets)
         return not all(self._symbols.own_ids(family) for family in families)
 

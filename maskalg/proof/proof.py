@@ -145,8 +145,7 @@ class Proof(Shown):
 
 
 def prove(expression: Expression) -> Proof:
-    """The proof for the structure of `expression`; a second call with the same structure is a
-    look-up."""
+    """The proof for the structure of `expression`; a second one of that structure is a look-up."""
     return prove_structure(bound(expression).structure)
 
 

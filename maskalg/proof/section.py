@@ -61,8 +61,7 @@ class _Draft:
         )
 
     def _equal_as_ordered(self) -> bool:
-        """Whether each equality is about the function that the orders limit, with at most one
-        !=."""
+        """Whether each equality is about the function that orders limit, with at most one !=."""
         bases = self._bases()
         unequal = sum(not holds for _, _, holds in self.equal)
         return bool(bases) and unequal <= 1 and all(f in bases for f, _, _ in self.equal)

@@ -183,8 +183,7 @@ class Signs:
         return found
 
     def _no_negative_coefficient(self, polynomial: Polynomial) -> bool:
-        """Whether it has no negative coefficient once each symbol is its bound plus a non-negative
-        excess."""
+        """Whether no coefficient is negative once symbols are bounds plus non-negative excesses."""
         total: Polynomial = {}
         for monomial, coefficient in polynomial.items():
             add_to(total, self._shift(monomial), coefficient)

@@ -66,8 +66,7 @@ def write(structure: Structure, forms: ClosedForms) -> None:
 
 
 def _key(structure: Structure) -> str | None:
-    """The structure and the proving code as text, which closed forms follow from; None if they are
-    not stored."""
+    """The key of stored closed forms, from structure and proving code; None if not stored."""
     if not enabled or "opaque" in structure.mask.ops():
         return None
     try:

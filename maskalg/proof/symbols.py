@@ -327,8 +327,7 @@ class Symbols:
         return self._symbol(cast(str, node.data), node, 0)
 
     def _per_row_constant(self, node: Node) -> Any:
-        """The symbol of an entry that depends on batch and head alone: a parameter like any
-        other."""
+        """The symbol of an entry that depends on batch and head alone, a parameter like others."""
         low, read = None, node
         if node.op == "max":
             reads = [arg for arg in node.args if arg.op == "read"]

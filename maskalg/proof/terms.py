@@ -81,8 +81,7 @@ def _without_documents(clause: Clause) -> Clause:
 
 
 def _joined(clauses: list[Clause], of: Clauses) -> Counter[Clause]:
-    """Each conjunction of clauses, and how often it counts; those that count 0 times are left
-    out."""
+    """Each conjunction of clauses and how often it counts, without those that count 0 times."""
     from .signs import OverBudget
 
     terms: Counter[Clause] = Counter()

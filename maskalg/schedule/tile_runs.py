@@ -133,8 +133,7 @@ class TileRuns:
         return torch.stack([row // (heads * rows), row // rows % heads, row % rows], dim=1)
 
     def row(self, batch: int, head: int, row: int) -> list[Run]:
-        """The runs of one tile of queries; an index that the mask does not depend on is taken as
-        0."""
+        """The runs of one tile of queries; indices that the mask does not depend on count as 0."""
         batches, heads, rows = self.shape
         at = (min(batch, batches - 1) * heads + min(head, heads - 1)) * rows + row
         own = slice(int(self.row_start[at]), int(self.row_start[at + 1]))

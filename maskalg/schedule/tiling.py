@@ -44,8 +44,7 @@ class Tiling:
 
     @cached_property
     def shape(self) -> tuple[int, int, int, int]:
-        """Batch entries and heads (1 if the mask does not depend on them), rows and columns of
-        tiles."""
+        """Batch entries and heads (1 where the mask ignores them), rows and columns of tiles."""
         told = dependence(self.form.structure.mask, self.form, self.extents)
         (block_q, block_kv), extents = self.block, self.extents
         return told.batch, told.heads, -(-extents.q_len // block_q), -(-extents.kv_len // block_kv)

@@ -117,8 +117,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Subject:
-    """An expression's structure, and the facts about its values that decide how kernels are
-    written.
+    """An expression's structure, and facts about its values that decide how kernels are written.
 
     Attributes:
         structure: of the expression.

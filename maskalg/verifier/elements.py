@@ -301,7 +301,7 @@ class TritonHooks:
         return Pointer(Table(repr(table), "int"), INT32, none)
 
     def _at_distance(self, table: DistanceTable, at: Term) -> Term:
-        """The formula behind a table of distances, whose entry must be that of the pair's head and
+        """The formula of a table of distances, which must be read at the pair's head and
         distance."""
         row, zero = (terms.variable(f"distance {name}") for name in ("row", "zero"))
         own = terms.add(zero, terms.subtract(K, Q))
@@ -352,8 +352,7 @@ def _any_bit(table: Pointer, row: Number, index: Number) -> tuple[Number, Number
 
 
 def kept(result: Term, score: Term = SCORE, other: Term | None = None) -> Term:
-    """The condition that a result is the score; false for -inf, and `other` for any other
-    result."""
+    """The condition that a result is the score; false for -inf, `other` for any other result."""
     if result is score:
         return terms.TRUE
     if result.op == "real" and result.data == -float("inf"):

@@ -217,8 +217,8 @@ def _divides_by_unknown(term: Term) -> bool:
 
 @dataclass(frozen=True)
 class _Formula:
-    """A term as a formula of z3; the laws of its functions and tables, by their ids in z3; and the
-    terms inside."""
+    """A term as a formula of z3; the laws of its functions and tables, by their z3 ids; inner
+    terms."""
 
     value: Any
     laws: dict[int, Any]
@@ -445,8 +445,7 @@ def _with_divisors(given: Sequence[Term], of: Sequence[Term]) -> list[Term]:
 
 
 def _claims(part: Term) -> Term | None:
-    """The condition under which a part equals the argument that `_hoped` names; None if no
-    simplification is tried."""
+    """The condition under which a part equals `_hoped(part)`; None if nothing simpler is tried."""
     if part.op == "wrapped":
         return terms.stays(part.args[0], *part.data)
     if _is_distance(part):

@@ -453,8 +453,7 @@ def greater(left: Term, right: Term) -> Term:
 
 
 def equal(left: Term, right: Term) -> Term:
-    """left == right, of two integers. Equations such as x mod c = 0 and x mod c = y mod c become "c
-    divides"."""
+    """left == right, of two integers; x mod c = 0 and x mod c = y mod c become `divides`."""
     x = subtract(left, right)
     if is_number(x):
         return truth(value_of_number(x) == 0)

@@ -14,8 +14,7 @@ MOST_CUBES: Final = 32
 
 
 def cubes(node: Node, holds: bool) -> list[Node]:
-    """Conjunctions of comparisons, one of which holds if and only if the formula (or its negation)
-    does.
+    """Conjunctions of comparisons; the formula (or its negation) holds if and only if one does.
 
     A formula of more than `MOST_CUBES` cubes is left whole.
     """
@@ -43,8 +42,7 @@ def _cubes(node: Node, holds: bool) -> list[Node] | None:
 
 
 def cases(cube: Node) -> list[Node]:
-    """The cube split by the conditions of its `where`s: in each case, a `where` is one of its
-    branches.
+    """The cube split by the conditions of its `where`s: in each case, a `where` is one branch.
 
     The cube holds if and only if one case does. With more than `MOST_CUBES` cases it is left whole.
     """

@@ -256,8 +256,7 @@ def _counts(tree: Tree, numbers: Any, encoder: Encoder) -> list[Any]:
 def _hull_claims(
     side: str, clauses: list[tuple[DigitPart, BoxClause]], hull: tuple[Span, ...]
 ) -> Iterator[Obligation]:
-    """Claims that the hull holds all keys that a clause may keep, given the top digits of a tile's
-    queries."""
+    """Claims that the hull holds all keys that a clause may keep for a tile's top digits."""
     for kept in dict.fromkeys(kept for clause in clauses for kept in _kept_by_top(*clause)):
         encoder = Encoder()
         conditions = [*pair_of_tile(encoder), encoder.condition(kept)]

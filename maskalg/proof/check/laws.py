@@ -43,8 +43,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StepTerm:
-    """A read of a table: its formula `node`, its unknown `value`, and the `position` that is
-    read."""
+    """A read of a table: its formula `node`, its unknown `value`, and its `position`."""
 
     node: Node
     value: Any
@@ -103,8 +102,7 @@ def own_places(terms: list[StepTerm]) -> list[Condition]:
 
 @dataclass(frozen=True)
 class MemberTerm:
-    """The next or previous member of a set: its formula, its unknown, and the position to start
-    from."""
+    """The next or previous member of a set: its formula, its unknown, and where it starts from."""
 
     node: Node
     value: Any

@@ -199,15 +199,14 @@ class _Search:
         return _Choice(((up, below + 1), (down, -below)))
 
     def confirmed(self, *, by_sums: bool) -> bool:
-        """Whether each set of blamed inequalities is contradictory, by SymPy or (`by_sums`) by
-        their sum."""
+        """Whether each blamed set of inequalities is contradictory, by SymPy or by its sum
+        (`by_sums`)."""
         if by_sums:
             return all(map(self._adds_up, self._cores.values()))
         return all(_contradictory(self._plain(core)) for core in self._cores)
 
     def _adds_up(self, weights: dict[Atom, Number]) -> bool:
-        """Whether the inequalities times their weights add up to a contradiction: 0 >= a positive
-        number."""
+        """Whether inequalities times their weights add up to a contradiction: 0 >= some n > 0."""
         total: dict[Any, Number] = {}
         for (form, _), weight in weights.items():
             for unknown, coefficient in self._forms[form].items():

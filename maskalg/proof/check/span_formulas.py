@@ -16,8 +16,7 @@ _INDEX = {"q_idx": nodes.Q, "kv_idx": nodes.K}
 
 
 def hull_formula(span: Span) -> Node:
-    """The condition that the key lies between the span's bounds, is one of its keys, and its guards
-    hold."""
+    """The condition that the key lies within the span's bounds and `keys`, and its guards hold."""
     parts = between(nodes.K, span.lows, span.highs)
     parts += [nodes.ge(guard, nodes.const(0)) for guard in span.guards]
     return nodes.conjunction(*parts, *(() if span.keys is None else (span.keys,)))

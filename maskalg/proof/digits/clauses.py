@@ -27,8 +27,7 @@ _LESS: Final = nodes.const(-1)
 
 @dataclass(frozen=True)
 class DigitClause:
-    """A conjunction of conditions without positions, bounds on positions, and a formula for each
-    axis."""
+    """A conjunction: conditions without positions, bounds on positions, a formula for each axis."""
 
     conditions: tuple[Node, ...] = ()
     bounds: tuple[tuple[str, Node], ...] = ()  # ("q_low", n) and so on

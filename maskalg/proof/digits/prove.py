@@ -92,8 +92,7 @@ _BOUND_TEXT: Final = {"q_low": "q >=", "q_high": "q <=", "k_low": "k >=", "k_hig
 
 @dataclass(frozen=True)
 class DigitProof:
-    """The forms of a mask by digits, the same as text, and the declared bounds of its
-    parameters."""
+    """The forms of a mask by digits, also as text, and the declared bounds of its parameters."""
 
     forms: DigitForms
     touched: tuple[str, ...]

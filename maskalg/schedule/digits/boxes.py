@@ -63,8 +63,7 @@ class Boxes:
         return Boxes(*(column.index_select(0, order) for column in columns))
 
     def widest_first(self) -> Boxes:
-        """In each row, the boxes with the widest range of the top digit first: they hold most
-        tiles."""
+        """In each row, boxes with the widest range of the top digit first: they hold most tiles."""
         if not len(self.row):
             return self
         width = self.high[:, 0] - self.low[:, 0]

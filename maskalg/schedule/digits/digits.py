@@ -129,8 +129,7 @@ def joined(tree: Numeral, digits: torch.Tensor) -> torch.Tensor:
 
 
 def tile_of(at: torch.Tensor, block: int) -> torch.Tensor:
-    """`at // block`, by a shift if `block` is a power of two: a division is several times
-    slower."""
+    """`at // block`, by a shift for powers of two: a division is several times slower."""
     return at >> (block.bit_length() - 1) if block & (block - 1) == 0 else at // block
 
 

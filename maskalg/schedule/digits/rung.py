@@ -94,8 +94,7 @@ def _labelled(met: KeyRanges, full: Tiles, block_kv: int, columns: int) -> Found
 
 
 def _within(places: torch.Tensor, first: torch.Tensor, end: torch.Tensor) -> torch.Tensor:
-    """Which places lie in one of the ranges `first <= place < end`, which are disjoint and
-    sorted."""
+    """Which places lie in one of the disjoint, sorted ranges `first <= place < end`."""
     at = torch.searchsorted(first, places, right=True) - 1
     return (at >= 0) & (places < end[at.clamp(min=0)])
 

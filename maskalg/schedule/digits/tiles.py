@@ -101,8 +101,8 @@ class FullTiles:
     def _next(
         self, row: torch.Tensor, first: torch.Tensor, last: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """The next dropped key in `first..last` (FAR if there is none), and the key after which a
-        tile may hold none."""
+        """The next dropped key in `first..last` or FAR, and the key after which a tile may hold
+        none."""
         nearest = torch.full_like(first, FAR)
         passed = torch.full_like(first, FAR)
         for part in self._dropped:
@@ -168,8 +168,7 @@ class KeyRanges:
 
 
 def key_ranges(tree: Numeral, boxes: Boxes, offset: torch.Tensor, block_kv: int) -> KeyRanges:
-    """The segments of boxes: both ends are keys of the box, and gaps inside are too short for a
-    tile.
+    """The segments of boxes: both ends are keys, and no gap inside holds a tile.
 
     `offset` `[rows]` was added to keys before they were written in digits.
     """

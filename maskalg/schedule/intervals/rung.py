@@ -1,5 +1,4 @@
-"""The rung of intervals with values put in. Sections or summaries decide the tiles of inexact
-spans.
+"""The rung of intervals with values put in; sections or summaries decide for inexact spans.
 
 A row has at most two boundaries for each interval of its closed forms, whatever the length. A tile
 that a touched span meets keeps some pair; one that an unfull span meets drops some.
@@ -243,8 +242,7 @@ class IntervalRung:
         return self.forms.spans
 
     def _ranges(self, rows: Rows, block_kv: int) -> tuple[Ranges, Ranges]:
-        """For each tile of queries, the ranges of tiles of keys that the spans of each side
-        meet."""
+        """For each tile of queries, the ranges of tiles of keys that each side's spans meet."""
         touched, unfull = (
             _tile_ranges(spans, rows, block_kv) for spans in (self.forms.touched, self.forms.unfull)
         )
@@ -288,8 +286,7 @@ def _united(spans: tuple[Span, ...], form: Bound, extents: Extents) -> torch.Ten
 
 
 def _apart(ranges: Ranges) -> tuple[torch.Tensor, torch.Tensor]:
-    """Each range without the parts in earlier ranges, ascending: first tiles and ends, ranges
-    last."""
+    """Each range without its parts in earlier ranges, ascending: first tiles, ends; ranges last."""
     first, end = (torch.stack(each, dim=-1) for each in zip(*ranges, strict=True))
     if len(ranges) > 1:
         first, order = first.sort(dim=-1)

@@ -200,8 +200,7 @@ def _within(found: Occurring, tiles: tuple[int, int]) -> Occurring:
 
 
 def _met(left: Occurring, right: Occurring, sizes: list[int]) -> torch.Tensor:
-    """For each pair of tiles, how many pairs of positions have the same class, `[own, other
-    tiles]`."""
+    """How many pairs of positions have one class, for each pair of tiles `[own, other tiles]`."""
     begin = torch.searchsorted(right[0], left[0])
     joins = torch.searchsorted(right[0], left[0], right=True) - begin
     chosen = joins > 0

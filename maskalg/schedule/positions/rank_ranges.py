@@ -156,8 +156,7 @@ class RankRanges(Rest):
         return met, torch.ones_like(met)
 
     def _grouped(self, pairs: TilePairs) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """The pairs of each own tile, and how many distinct ranks of the tile lie below each
-        rank."""
+        """The pairs of each own tile, and how many of its distinct ranks lie below each rank."""
         own = by_tile(self.ranks, pairs.sides[0], self.count_of_ranks)
         flat = own.flatten(0, 2)
         numbers = torch.arange(len(flat), device=own.device).view(own.shape[:3])

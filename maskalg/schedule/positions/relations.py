@@ -1,5 +1,4 @@
-"""Tables of pairs of categories: does a range hold a position of a category that another one
-allows?"""
+"""Tables of pairs of categories: does a range hold a category that another one allows?"""
 
 from __future__ import annotations
 
@@ -42,8 +41,8 @@ class Categories(Rest):
 
     @cached_property
     def _groups(self) -> list[tuple[torch.Tensor, Maxima]]:
-        """For each 62 categories, as bits: those that each other category allows, and that of each
-        own position."""
+        """For each 62 categories, as bits: those each other category allows, and each own
+        position's."""
         groups = []
         for start in range(0, self.allowed.shape[2], _CATEGORIES_OF_A_WORD):
             part = self.allowed[:, :, start : start + _CATEGORIES_OF_A_WORD]
@@ -84,8 +83,7 @@ class Categories(Rest):
         return met, torch.ones_like(met)
 
     def _words(self, of: Sides) -> list[tuple[torch.Tensor, torch.Tensor]]:
-        """For each 62 categories, as bits: those that each other tile allows, and those in each own
-        tile."""
+        """For each 62 categories, as bits: those each other tile allows, and each own tile's."""
         zero = torch.zeros((), dtype=torch.int64, device=self.own.device)
         found = []
         for words, present in self._groups:
@@ -101,8 +99,7 @@ class Categories(Rest):
 
 @dataclass(frozen=True)
 class CategoryRanges(Rest):
-    """Categories such as q // 64: a range of own positions has every one between its first and
-    last.
+    """Categories such as q // 64: a range of own positions skips none between its ends.
 
     `own`, `other` and `allowed` are as in `Categories`; with `both`, a range of other positions has
     every category between its first and last, too.
@@ -126,8 +123,7 @@ class CategoryRanges(Rest):
 
     @cached_property
     def _counts(self) -> torch.Tensor:
-        """For each column, how many members have a category before each row that it allows: `[…,
-        columns, rows + 1]`.
+        """Members with an allowed category before each row, `[…, columns, rows + 1]`.
 
         Sums along the last dimension are several times as fast as down the table.
         """
@@ -160,8 +156,7 @@ class CategoryRanges(Rest):
         return met, (pairs.all_hold() & every) | ~met
 
     def _columns(self, side: int) -> torch.Tensor:
-        """For each own tile, how many columns before each one it allows: `[…, columns + 1,
-        tiles]`."""
+        """Columns that each own tile allows, before each column, `[…, columns + 1, tiles]`."""
         first = torch.arange(0, self.own.shape[-1], side, device=self.own.device)
         last = (first + side - 1).clamp(max=self.own.shape[-1] - 1)
         low, high = (

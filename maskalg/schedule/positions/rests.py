@@ -1,5 +1,4 @@
-"""A section's conditions on an own position besides its limits, for a position or for whole
-tiles."""
+"""A section's conditions on own positions besides limits, for one position or whole tiles."""
 
 from __future__ import annotations
 
@@ -42,8 +41,7 @@ class Sides:
 
 @dataclass(frozen=True)
 class TilePairs:
-    """Pairs of tiles to decide: the limits of every other position in `holds` include the whole own
-    tile.
+    """Pairs of tiles to decide: all limits of the other tile include the whole own tile.
 
     `at` (batch entry and head), `own` and `other` (indices of tiles) are broadcast with each other;
     `of` are the tiles.
@@ -103,8 +101,7 @@ class Rest(ABC):
     def some(
         self, at: At, other: torch.Tensor, low: torch.Tensor, high: torch.Tensor
     ) -> torch.Tensor:
-        """Whether some own position in low..high satisfies the condition with the other
-        position."""
+        """Whether some own position in low..high satisfies it with the other position."""
         return self.count(at, other, low, high) > 0
 
     @abstractmethod
@@ -115,8 +112,7 @@ class Rest(ABC):
 
     @abstractmethod
     def between(self, pairs: TilePairs) -> tuple[torch.Tensor, torch.Tensor]:
-        """Whether some pair of positions of two tiles satisfies the condition, and whether that is
-        known.
+        """Whether some pair of positions of two tiles satisfies it, and whether that is known.
 
         The results are broadcast as the pairs are.
         """

@@ -80,8 +80,7 @@ class OwnLimits:
         )
 
     def meet(self, pairs: TilePairs) -> torch.Tensor:
-        """Whether the limits of some other position include some own position, for each pair of
-        tiles."""
+        """Whether the limits of some other position include an own one, for pairs of tiles."""
         first, last = pairs.own_ends
         tiles = torch.arange(self.latest.numel(), device=first.device).view(self.latest.shape)
         tile = rows_at(tiles, pairs.at, pairs.other)
@@ -165,8 +164,7 @@ class PreparedSection:
         return TilePairs((batch, head), own, other, of)
 
     def _as_wholes(self, pairs: TilePairs, limits: OwnLimits) -> tuple[torch.Tensor, torch.Tensor]:
-        """Which pairs of tiles hold such a pair by facts about whole tiles, and which others
-        may."""
+        """Which pairs of tiles hold such a pair by facts about whole tiles, and which may."""
         some, covered = rows_at(limits.some, pairs.at, pairs.other), limits.cover(pairs)
         met = some & covered
         if self.rest is not None:
@@ -216,8 +214,7 @@ class PreparedSection:
         return torch.cat(found)
 
     def counts(self, batch: int, heads: int) -> torch.Tensor:
-        """How many own positions satisfy the section with each other position, `[batch, heads,
-        positions]`."""
+        """How many own positions each other position accepts, `[batch, heads, positions]`."""
         device = self.low.device
         shape = (batch, heads, self.lengths[1])
         row = torch.arange(batch, device=device).view(-1, 1, 1)
@@ -298,8 +295,8 @@ def section_over(
 
 
 def _distant(section: Section, lengths: tuple[int, int], env: Environment) -> Distances:
-    """The condition that some distance q - k is in a set, for a range of q and one k, or the
-    reverse."""
+    """The condition that some distance q - k of a range of q and one k (or reversed) is in a
+    set."""
     by_query = section.own == "q_idx"
     q_len, kv_len = lengths if by_query else lengths[::-1]
     # Distance d is evaluated at query d and key 0.
@@ -366,8 +363,7 @@ def _ordered(
 
 
 def _has_64(node: Node, found: torch.Tensor, env: Environment) -> bool:
-    """Whether an integer formula fits 64 bits; larger values are evaluated as the end of the
-    range."""
+    """Whether an integer formula fits 64 bits; it is evaluated as an end of them if larger."""
     if fits_64(node, env.values):
         return True
     ends = torch.iinfo(torch.int64)

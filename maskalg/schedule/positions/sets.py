@@ -66,8 +66,7 @@ class PositionSet:
 
     @cached_property
     def _edges(self) -> NDArray[np.int64]:
-        """The places where runs of members begin and end, in turn, between the first place and the
-        last.
+        """The places where runs of members begin and end, in turn, within the first and last place.
 
         Places are those of all rows, each row `length` after the one before. A run may end in
         another row than it begins.
@@ -87,8 +86,7 @@ class PositionSet:
         return max(x.numel(), at[0].numel(), at[1].numel()) * _SEARCHES < self.kept.numel()
 
     def _searched(self, at: At, x: torch.Tensor) -> tuple[_Places, _Places, torch.Tensor]:
-        """The place of each x, the number of the last edge at or before it, and where its row
-        begins.
+        """The place of each x, the number of the last edge up to it, and where its row begins.
 
         If the number of the edge is odd, x is a member.
         """
@@ -169,8 +167,7 @@ def over_positions(node: Node, index: str, length: int, env: Environment) -> tor
 def strips(
     node: Node, index: str, length: int, env: Environment, side: int = 1
 ) -> Iterator[tuple[int, torch.Tensor]]:
-    """A formula of one index on consecutive strips of positions: the start and values `[batch,
-    heads, strip]` of each.
+    """A formula of one index on strips of positions: starts, and values `[batch, heads, strip]`.
 
     On a CPU, the memory of a strip is used again for the next; memory for a million positions would
     come from the system page by page. On a GPU all positions are one strip. All strips but the last

@@ -238,8 +238,7 @@ class Summaries:
         return saturated(low, high)
 
     def _equal(self, left: Node, right: Node) -> Pair:
-        """Whether a part of the query equals a part of the key, by their ranges and last six
-        bits."""
+        """Whether parts of the query and of the key are equal, by ranges and last six bits."""
         if is_negative(left) and is_negative(right):
             left, right = nodes.negate(left), nodes.negate(right)
         (low, high), (least, most) = self.limits(left), self.limits(right)

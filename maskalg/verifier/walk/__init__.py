@@ -1,2 +1,1 @@
-"""Proofs about the walk: it visits each tile with a kept pair once, and skips the mask only in full
-tiles."""
+"""Proofs about the walk: each tile with a kept pair once, and without the mask only if full."""

@@ -193,8 +193,7 @@ def _made(of_keys: bool, sources: Sources | None, milliseconds: int) -> tuple[St
         return value
 
     def summed(value: Number, axis: int) -> _Word:
-        """The word of the bits of its lanes, after a check that each lane adds its own bit
-        alone."""
+        """The word of its lanes' bits, after a check that each lane adds its own bit alone."""
         kept = terms.choice(_KEPT, terms.real(0.0), terms.real(float("-inf")))
         asked = {terms.apply("equal", kept, terms.real(0.0), sort="bool"): _KEPT,
                  terms.apply("equal", terms.real(0.0), kept, sort="bool"): _KEPT}  # fmt: skip
@@ -253,8 +252,7 @@ def _made(of_keys: bool, sources: Sources | None, milliseconds: int) -> tuple[St
 
 
 def _apart(sources: Sources | None, milliseconds: int) -> tuple[Step, ...]:
-    """Proof steps for two pairs of a table: equal words have equal rows, and all words lie
-    inside."""
+    """Proof steps for two pairs of a table: one word has one row, and all words lie inside."""
     walker = Walker(kernel_module("kept_bits", sources), {}, milliseconds)
     heads, rows, words, batches = (
         terms.variable(name) for name in ("heads", "rows", "words", "batches")

@@ -202,8 +202,7 @@ def _places(sources: Sources | None, milliseconds: int) -> tuple[Step, ...]:
 
 
 def _loop(file: str, name: str, takes: str, sources: Sources | None) -> tuple[Step, ...]:
-    """Checks a loop over rows, statement by statement: w is the row, done the number of rows
-    before."""
+    """Checks a loop over rows by statements: w is the row, done the number of rows before."""
     tree = function_of(kernel_module(file, sources), name)
     every = [ast.unparse(part) for part in ast.walk(tree) if isinstance(part, ast.stmt)]
     loops = [part for part in ast.walk(tree) if isinstance(part, ast.While)]

@@ -49,8 +49,8 @@ def lemmas_of_hopper(
 
 
 class _State(NamedTuple):
-    """The state of a walk: its run, i, and the visits to tile t: their number, and whether one had
-    no mask."""
+    """The state of a walk: its run, i, how often it visited tile t, and whether once without the
+    mask."""
 
     tile: Term
     end: Term
@@ -79,8 +79,7 @@ class _Walk:
         return _State(counts[0], counts[1], flags[0], counts[2], counts[3], flags[1])
 
     def invariant(self, state: _State, turns: Term) -> Term:
-        """Touched tiles before the run were visited, the state's run is a run, and i counts
-        turns."""
+        """Touched tiles before the run are visited, the rest of it is a run, and i counts turns."""
         done = terms.both(TOUCHED, terms.greater(state.tile, TILE))
         return terms.both(
             terms.at_least(state.tile),
@@ -129,8 +128,7 @@ class _Walk:
         return state
 
     def branch(self, statement: ast.If, state: _State, options: dict[str, bool]) -> _State:
-        """The state after the branch of an `if` that `options` takes; the proof tries all
-        options."""
+        """The state after the branch of an `if` that `options` chooses; all options are tried."""
         chosen = options.setdefault(ast.unparse(statement.test), True)
         if of_run(statement.test):
             more = self.holds(statement.test, state)

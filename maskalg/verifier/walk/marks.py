@@ -123,8 +123,7 @@ def _in_turn(proofs: Iterable[_Proof]) -> tuple[Step, ...]:
 
 
 def _of_a_row(sources: Sources | None, milliseconds: int) -> tuple[Step, ...]:
-    """Proof steps for one row, for cells of any number of tiles and tiles of any number of
-    cells."""
+    """Proof steps for one row: cells of any number of tiles, and tiles of any number of cells."""
 
     def proofs() -> Iterator[_Proof]:
         many = terms.variable("tiles of a cell")
@@ -387,7 +386,7 @@ def _of_cells_either_way(walker: Walker, block: int, from_last: int) -> None:
 
 def _with_spans(sources: Sources | None, milliseconds: int) -> tuple[Step, ...]:
     """Proof steps for labels within intervals: t keeps a pair if both say so, and drops one unless
-    one says it is FULL."""
+    FULL in either."""
     walker = _walker(sources, milliseconds)
     j = _unknown(walker, "j", 0, 2**30)
     names = ("spans", "marks")

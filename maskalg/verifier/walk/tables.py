@@ -256,8 +256,7 @@ def _labels(
 def _differs(
     labels: torch.Tensor, row: torch.Tensor, width: int = _COLUMNS, cut: bool = True
 ) -> str | None:
-    """A tile that is visited twice, left out although it keeps a pair, or not masked although it
-    drops one."""
+    """A tile visited twice, left out with a kept pair, or not masked with a dropped pair."""
     missing = -row.shape[1] % width
     kept = torch.nn.functional.pad(row, (0, missing)).unflatten(1, (-1, width))
     some, every = kept.any(-1).any(0), kept.all(-1).all(0)

@@ -143,6 +143,5 @@ def sets_script(js: JavaScript) -> str:
 
 
 def _varies(node: Node) -> bool:
-    """Whether a condition depends on a number, the batch or the head, beside its index and
-    tensors."""
+    """Whether a condition depends on a number, the batch or the head."""
     return any(part.op == "scalar" or part.data in ("batch", "head") for part in node.walk())

@@ -41,8 +41,7 @@ class Integers:
         self._longest = max(extents.q_len, extents.kv_len, extents.batch, extents.heads, 1)
 
     def check(self) -> None:
-        """Check that integers of the page fit the 53 bits of doubles, and 32 bits in bitwise
-        operations.
+        """Check that integers of the page fit doubles (53 bits), and bitwise operands 32 bits.
 
         Raises:
             MaskValueError: the formulas, or the closed forms of their schedules, may need more.

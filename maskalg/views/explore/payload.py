@@ -62,8 +62,7 @@ def added_by(mask: Node, bias: Node, js: JavaScript) -> Added:
 
 
 def shown_bias(bias: Node) -> Node:
-    """The formula of the number that the page shows for a bias: its term, or its value at score
-    1."""
+    """The formula that the page shows for a bias: its term, or its value at score 1."""
     score = nodes.const(0.0 if is_additive(bias) else 1.0)
     return nodes.substitute(bias, lambda node: score if node.op == "score" else None)
 

@@ -68,8 +68,7 @@ def _reads(expression: Expression) -> list[Node]:
 
 
 def _told(expression: Expression, index: str) -> int:
-    """The largest size of the tables along `index`; 1 serves all, and 0 means that no table is read
-    at it."""
+    """The largest size of the tables along `index`; 1 serves all, 0 if no table is read at it."""
     sizes = [
         node.own[0].tensor.shape[axis]
         for node in _reads(expression)

@@ -83,8 +83,7 @@ def _of_numbers(expression: Expression) -> int:
 
 
 def pooled(labels: torch.Tensor, cells: int) -> tuple[torch.Tensor, int]:
-    """Labels `[rows, columns]` pooled to at most `cells` a side, and how many blocks a cell has a
-    side.
+    """Labels `[rows, columns]` pooled to at most `cells` a side, and the blocks of a cell's side.
 
     A cell is empty (full) if all of its blocks are.
     """

@@ -1,5 +1,4 @@
-"""Calls in which a row is not computed exactly once, found by running the loops of persistent
-programs.
+"""Calls that do not compute each row once, found by running the loops of persistent programs.
 
 A producer and two consumers of each program take turns, in random orders. Their own text changes
 barriers, places of rows and the counter. Rows have no tiles, so warps wait for a row's queries or
