@@ -67,8 +67,7 @@ class DistanceTable:
 
 @dataclass(frozen=True)
 class DistanceNumber:
-    """A number of a distance table: the length of a `row`, or the place of distance `zero` in
-    it."""
+    """A number of a distance table: the length of a `row`, or the place of distance `zero`."""
 
     number: Literal["row", "zero"]
 
@@ -96,8 +95,7 @@ class Hooks:
     tables: tuple[TableLike, ...]
 
     def looks_up(self, rows: Of) -> bool:
-        """Whether a loop looks bits up: over keys for rows of queries, or over queries for rows of
-        keys."""
+        """Whether a loop looks bits up: over keys for rows of queries, or the reverse."""
         return any(isinstance(table, BitsTable) and table.rows == rows for table in self.tables)
 
 
@@ -113,8 +111,8 @@ class BitsTable:
 
 @dataclass(frozen=True)
 class MarksArgument:
-    """The marked runs (`schedule/rung.py`) of tiles of queries or of keys; with `bits`, runs of
-    tiles labelled by them."""
+    """The marked runs (`schedule/rung.py`) of tiles of queries or keys, labelled by `bits` if
+    given."""
 
     of: Of
     bits: BitsTable | None = None

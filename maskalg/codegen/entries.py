@@ -1,5 +1,4 @@
-"""Reads of tables that need a gradient: where the parts of the sum are added up, and by which
-hooks."""
+"""Reads of tables that need a gradient: the sums of each gradient, and their hooks."""
 
 from __future__ import annotations
 

@@ -189,8 +189,7 @@ def _reads_ahead(structure: Structure, style: Style) -> bool:
 
 
 def _biased(bias: Node, text: TritonText) -> tuple[str, ...]:
-    """The body of `biased`: a score with its bias; in units of the scale if the bias is
-    additive."""
+    """The body of `biased`: a score with its bias, in units of the scale if that is additive."""
     if not additive(bias):
         return value_text(bias, text)
     sum_of_terms = added(text, bias)

@@ -43,8 +43,7 @@ def interval_of(literals: tuple[Node, ...], moving: Index) -> Interval:
 
 
 def _bounds(literal: Node, moving: Index) -> tuple[list[Node], list[Node]]:
-    """Lower and upper bounds of the loop's index equivalent to the literal; none for other
-    literals."""
+    """Bounds of the loop's index that are equivalent to the literal; none for other literals."""
     if literal.op not in ("ge", "eq") or any(arg.kind != "int" for arg in literal.args):
         return [], []
     difference = nodes.subtract(*literal.args)
@@ -61,8 +60,7 @@ def _bounds(literal: Node, moving: Index) -> tuple[list[Node], list[Node]]:
 
 
 def contiguous(mask: Node, moving: Index) -> tuple[Node, tuple[Node, ...]] | None:
-    """A mask with bounds in place of comparisons of ids, and flags: it is the same mask if none is
-    0.
+    """A mask with bounds in place of comparisons of ids; it is the same mask if no flag is 0.
 
     If equal ids are contiguous, a query keeps the interval of keys from its document's first to its
     last. If that is declared, there are no flags. None for a mask without documents.
@@ -89,8 +87,7 @@ def contiguous(mask: Node, moving: Index) -> tuple[Node, tuple[Node, ...]] | Non
 
 
 def equal_ids(mask: Node, moving: Index) -> tuple[Node, ...]:
-    """The comparisons of ids that `contiguous` replaces by bounds, if the mask implies each of
-    them.
+    """The comparisons of ids that `contiguous` replaces, if the mask implies each of them.
 
     Bounds keep every pair with equal ids. So the mask with bounds, and these comparisons, is the
     mask itself, contiguous or not. Empty if the mask keeps pairs of different documents.

@@ -6,8 +6,7 @@ from ..traits import Traits
 
 
 def where() -> str:
-    """How this CPU computes: by compiled kernels if there is a C++ compiler, else by torch's
-    operations."""
+    """How this CPU computes: by kernels if there is a C++ compiler, else by torch's operations."""
     from .native.compile import compiler
 
     found = compiler()

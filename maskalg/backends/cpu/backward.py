@@ -199,8 +199,7 @@ class _Group:
         piece: Piece,
         shift: tuple[torch.Tensor, ...],
     ) -> torch.Tensor:
-        """The weights of a piece, from scores less both parts of their lse; written to the
-        scratch."""
+        """The weights of a piece, from scores less both parts of their lse; in the scratch."""
         scores = self._masked_scores(elements, query, row, piece)
         for part in shift:
             scores.sub_(part)
@@ -217,8 +216,7 @@ class _Group:
     def _largest_and_sum(
         self, elements: Elements, plain: torch.Tensor, row: Row
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """The two parts of lse: the largest score, and the log of the sum of weights relative to
-        it."""
+        """The two parts of lse: the largest score, and the log of the sum relative to it."""
         query = plain * score_factor(self.call, elements)
         m = query.new_full((*query.shape[:2], 1), torch.finfo(query.dtype).min)
         total = torch.zeros_like(m)
@@ -233,8 +231,7 @@ class _Group:
     def _through_bias(
         self, change: torch.Tensor, plain: torch.Tensor, row: Row, piece: Piece
     ) -> torch.Tensor:
-        """The gradient of plain scores from that of biased ones; adds gradients of tables on the
-        way."""
+        """The gradient of plain scores from that of biased ones; adds those of tables."""
         if self.elements.formulas.additive and not self.readings:
             return change
         columns = slice(*piece.columns)

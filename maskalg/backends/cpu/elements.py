@@ -92,8 +92,7 @@ class Elements:
         return self.formulas.bias.op != "score"
 
     def in_natural_units(self) -> Elements:
-        """The same with scores in natural units, which may be as large as floats, but are
-        slower."""
+        """The same with scores in natural units: slower, but as large as floats can be."""
         natural = copy.copy(self)
         natural.unit = 1.0
         return natural
@@ -227,8 +226,7 @@ class Elements:
         return evaluate(formula, self.environment(rows, columns))
 
     def environment(self, rows: Range, columns: tuple[Range, ...]) -> Environment:
-        """The environment of a tile for the bias, in the precision of scores; masks do not use
-        it."""
+        """The environment of a tile for the bias, in the precision of scores, unlike for masks."""
         double = self.dtype == torch.float64
         return Environment(self.at(rows, columns), self.values, double=double)
 
@@ -272,8 +270,7 @@ class Elements:
 
 
 def has_nan(tensor: torch.Tensor) -> bool:
-    """Whether an entry is NaN, or infinite entries cancel: one sum, since a bias may produce
-    either.
+    """Whether an entry is NaN, or infinities cancel: one sum, since a bias may produce either.
 
     If so, dropped pairs are cleaned by code that takes twenty times as long.
     """

@@ -75,8 +75,7 @@ Strip = tuple[Row, ...]
 
 
 def served_by_torch(call: Call, elements: Elements) -> bool:
-    """Whether torch's attention without a matrix of scores supports these dimensions and this
-    bias."""
+    """Whether torch's attention without a matrix supports these dimensions and this bias."""
     return (
         call.weight.formula is None
         and elements.formulas.additive

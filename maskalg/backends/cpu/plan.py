@@ -77,8 +77,7 @@ def _width(heads: int, block_q: int) -> int:
 
 
 def _alike(runs: TileRuns, extents: Extents) -> list[tuple[Range, tuple[int, ...] | None, int]]:
-    """Batch ranges and heads with equal runs, and the first member of each, counted through the
-    batch."""
+    """Batch ranges and heads with equal runs, and the number of the first member of each."""
     batches, heads, rows = runs.shape
     if batches == heads == 1:
         return [((0, extents.batch), None, 0)]

@@ -61,8 +61,8 @@ class Hooked(NamedTuple):
     """The numbers and tables that an expression's hooks read in a kernel.
 
     Attributes:
-        scalars: numbers, zeros behind them, as many as kernels are passed.
-        tables: tensors, empty ones behind them.
+        scalars: the numbers, padded with zeros to the kernels' number of arguments.
+        tables: the tensors, padded with empty ones.
     """
 
     scalars: Sequence[int] = ()
@@ -78,8 +78,8 @@ def hooked(
     """The numbers and tables of a call.
 
     Args:
-        tables: those of `tables_of` where they are known.
-        behind: more tables, which kernels read and hooks do not.
+        tables: the result of `tables_of`, if known.
+        behind: further tables, which kernels read and hooks do not.
     """
     tables = tables_of(hooks, call) if tables is None else tables
     scalars = scalars_of(hooks, call.form, call.extents)
@@ -87,14 +87,14 @@ def hooked(
 
 
 def inputs_of(call: Call) -> dict[str, Any]:
-    """The inputs that any forward kernel may be passed, by name."""
+    """The tensors that forward kernels take, by name."""
     pages = None if call.pages is None else call.pages.tensors
     inputs = {"q": call.query, "k": call.key, "v": call.value}
     return inputs | {"descales": call.descales, "pages": pages}
 
 
 def numbers_of(call: Call) -> dict[str, float]:
-    """The numbers that any kernel may be passed, by name; `padded` is `q_len` in whole tiles."""
+    """The numbers that kernels take, by name; `padded` is `q_len` in whole tiles."""
     extents, (batch, heads, q_len, _) = call.extents, call.query.shape
     numbers: dict[str, float] = {}
     if call.pages is not None:
@@ -117,12 +117,12 @@ def numbers_of(call: Call) -> dict[str, float]:
 
 
 def padded_length(q_len: int) -> int:
-    """A length in whole tiles."""
+    """A length rounded up to whole tiles."""
     return -(-q_len // _PADDED_BLOCK) * _PADDED_BLOCK
 
 
 def scalars_of(hooks: Hooks, form: Bound, extents: Extents) -> list[int]:
-    """The numbers `S` of the hooks as integers, and zeros up to as many as the kernels take."""
+    """The numbers `S` of the hooks as integers, padded with zeros to as many as kernels take."""
     found = _numbers(hooks.scalars[:MOST_PASSED], form, extents)
     return found + [0] * (MOST_PASSED - len(found))
 
@@ -147,12 +147,12 @@ def _numbers(arguments: tuple[Scalar, ...], form: Bound, extents: Extents) -> li
 
 
 def padded(tables: tuple[torch.Tensor, ...], device: torch.device) -> tuple[torch.Tensor, ...]:
-    """The tables `T` as they are passed: with empty ones up to a multiple of eight."""
+    """The tables `T` as passed to kernels: padded with empty ones to a multiple of eight."""
     return tables + (_no_table(device),) * tables_missing(len(tables))
 
 
 def tables_missing(count: int) -> int:
-    """How many empty tables are passed behind so many others."""
+    """How many empty tables pad `count` tables."""
     return -count % _TABLES_TOGETHER if count else _TABLES_TOGETHER
 
 
@@ -164,7 +164,7 @@ def _no_table(device: torch.device) -> torch.Tensor:
 def tables_of(
     hooks: Hooks, call: Call, numbers: torch.Tensor | None = None
 ) -> tuple[torch.Tensor, ...]:
-    """The tables `T` of the hooks, contiguous; `numbers` is that of numbers where it is known."""
+    """The tables `T` of the hooks, contiguous; `numbers` is the table of numbers, if known."""
     steps: dict[tuple[int, int | None], StepTables] = {}
     found = []
     for argument in hooks.tables:
@@ -188,7 +188,7 @@ def bits_of_pairs(table: BitsTable, call: Call) -> KeptBits:
 
 
 def _marks(argument: MarksArgument, call: Call) -> torch.Tensor:
-    """The marked runs of tiles, by summaries or digits, or by all that bits say."""
+    """The marked runs of tiles, from summaries or digits, or from labels by bits."""
     form, extents, device, of = call.form, call.extents, call.query.device, argument.of
     table = argument.bits
     if table is None:
@@ -212,7 +212,7 @@ def numbers_among(hooks: Hooks, tables: tuple[torch.Tensor, ...]) -> torch.Tenso
 
 
 def _numbers_table(hooks: Hooks, call: Call) -> torch.Tensor:
-    """The numbers past those of `S`: one tensor while they are the same, on a stream."""
+    """The table of the numbers after `S`: one tensor for the same numbers, for each stream."""
     device = call.query.device
     numbers = _numbers(hooks.scalars[MOST_PASSED:], call.form, call.extents)
 
@@ -227,7 +227,7 @@ def _numbers_table(hooks: Hooks, call: Call) -> torch.Tensor:
 
 
 def sinks_of(call: Call) -> torch.Tensor | None:
-    """The logit of each head that joins the normaliser, `[heads]`."""
+    """The sink logits, `[heads]`, which join the normaliser."""
     sink = call.weight.sink
     if sink is None or isinstance(sink, torch.Tensor):
         return sink if sink is None else sink.contiguous()
@@ -238,7 +238,7 @@ def sinks_of(call: Call) -> torch.Tensor | None:
 
 
 def describable(tensor: torch.Tensor) -> bool:
-    """Whether a descriptor can be made: unit last stride, others whole units of 16 bytes."""
+    """Whether a descriptor can describe it: last stride 1, other strides multiples of 16 bytes."""
     return tensor.data_ptr() % 16 == 0 and _in_units(tensor.stride(), tensor.element_size())
 
 
@@ -282,7 +282,7 @@ def _table(
     form: Bound,
     steps: dict[tuple[int, int | None], StepTables],
 ) -> torch.Tensor:
-    """A table; `steps` keeps those of each pair of ids, which are looked up once a call."""
+    """A table; `steps` keeps the step tables of each pair of ids, looked up once a call."""
     tensor = cast(torch.Tensor, form.values[argument.slot])
     if argument.step is not None:
         pair = (argument.slot, argument.kv_slot)
@@ -304,7 +304,7 @@ def _table(
 
 
 def tables_are_worth(extents: Extents) -> bool:
-    """Whether pairs are so many more than distances that tables take less than formulas."""
+    """Whether there are enough more pairs than distances that tables are faster than formulas."""
     pairs = extents.batch * extents.heads * extents.q_len * extents.kv_len
     entries = extents.heads * _distances(extents)
     few = pairs < _FEWEST_PAIRS or extents.q_len < _FEWEST_QUERIES
@@ -312,16 +312,16 @@ def tables_are_worth(extents: Extents) -> bool:
 
 
 def style_of_gradients(style: Style, head_pad: int) -> Style:
-    """How formulas of gradients are written: of 128 dimensions, what reads nothing is computed.
+    """The style of gradients: at 128 dimensions, tables only replace parts that read tensors.
 
-    Measured on an H200: reading takes longer there than a logarithm, beside five products a tile.
+    Measured on an H200: with five products a tile, a read takes longer than a logarithm.
     """
     wide = style.tabled == "costly" and head_pad > 64
     return replace(style, tabled="reads") if wide else style
 
 
 def _distance_number(argument: DistanceNumber, extents: Extents) -> int:
-    """A number of the tables of a call."""
+    """A number of the distance tables of a call."""
     return _distances(extents) if argument.number == "row" else extents.q_len - 1 + BEYOND
 
 

@@ -37,7 +37,7 @@ _ALL_GRADIENTS: Final = (True,) * 5  # and the row statistics
 
 
 def explain(call: Call) -> Explained:
-    """Kernels, tiles and what gave way, by the plans that a call would follow."""
+    """The kernels and tiles of a call, and the tiles that failed, by the call's own plans."""
     tier, tile, tables = _forward(call)
     if call.nan_safe:
         tier += ", of copies without NaN"
@@ -49,7 +49,7 @@ def explain(call: Call) -> Explained:
 
 
 def _elements_told(call: Call) -> str:
-    """The bits that are looked up; empty where the mask is computed."""
+    """The text about bits that are looked up; empty if the mask is computed."""
     plan = plan_of(call)
     passes = [(plan.hooks, "MiB")]
     if call.query.dtype != FLOAT8:
@@ -69,7 +69,7 @@ def _elements_told(call: Call) -> str:
 
 
 def _forward(call: Call) -> tuple[str, str, int]:
-    """The family of kernels, the tile, and the tables of distances that are read."""
+    """The family of kernels, the tile, and the number of distance tables."""
     plan = plan_of(call)
     wide = ", 64-bit indices" if plan.style.wide else ""
     tables = sum(isinstance(table, DistanceTable) for table in plan.hooks.tables)
@@ -95,7 +95,7 @@ def _forward(call: Call) -> tuple[str, str, int]:
 
 
 def _of_many(call: Call, plan: Plan, wide: str) -> tuple[str, str]:
-    """The kernel of queries that have all keys to themselves, and its tile."""
+    """The kernel for programs with all keys of their queries, and its tile."""
     hopper = forward.serving(plan.hopper, call)
     first = () if hopper is None else (hopper,)
     best, gave_way = _serving(tried_for("forward", plan, call), (*first, *in_turn(plan.candidates)))
@@ -116,21 +116,21 @@ def _of_many(call: Call, plan: Plan, wide: str) -> tuple[str, str]:
 
 
 def _serving(plan: Hashable, tiles: Sequence[_Tile]) -> tuple[_Tile, str]:
-    """The first tile that no trial for a plan ruled out so far, and why others gave way."""
+    """The first tile that no trial for the plan has ruled out, and why earlier ones failed."""
     failed = [why for tile in tiles if (why := why_not(plan, tile)) is not None]
     serving = next((tile for tile in tiles if why_not(plan, tile) is None), tiles[-1])
     return serving, "".join(f"; another tile gave way: {why}" for why in failed)
 
 
 def _of_unknown_triton() -> str:
-    """The verdict on the Gluon kernels, where this Triton was not tested."""
+    """The verdict on the Gluon kernels, if this Triton was not tested."""
     if trust.is_tested():
         return ""
     return f" (Triton {trust.version()}: {trust.verdict().why})"
 
 
 def _gradients_told(call: Call) -> str:
-    """The kernels of the backward pass; empty for inputs of float8, which have no gradients."""
+    """The text about backward kernels; empty for float8 inputs, which have no gradients."""
     if call.query.dtype == FLOAT8:
         return ""
     steps = backward_plan_of(call, plan_of(call))
@@ -238,7 +238,7 @@ def _gradients(
     *,
     inputs: bool,
 ) -> tuple[list[torch.Tensor], Rows, list[torch.Tensor]]:
-    """Gradients of the inputs or nothing, what is known of rows, and gradients of tables."""
+    """Gradients of the inputs (or none), the row statistics, and gradients of tables."""
     if elsewhere(call.query.device):
         with torch.cuda.device(call.query.device):
             return _gradients(call, saved, change, slots, inputs=inputs)
@@ -282,7 +282,7 @@ def _empty_gradients(call: Call) -> list[torch.Tensor]:
 
 
 def _empty_inputs(call: Call) -> list[torch.Tensor]:
-    """Tensors for dQ, dK and dV: the rooms, and new ones."""
+    """Tensors for dQ, dK and dV: the rooms if given, else new ones."""
     like = ((call.query, None), (call.key, None), (call.key, call.value.shape[-1]))
     rooms = [call.room(number) for number in (1, 2, 3)]
     return [
@@ -336,12 +336,12 @@ def compute(call: Call, lse_wanted: bool) -> Result:
 
 
 def _in_units(call: Call) -> Call:
-    """The call of inputs for which one variant of each kernel serves."""
+    """The call with inputs aligned so that one variant of each kernel computes all of them."""
     return call.with_inputs(*map(in_units, (call.query, call.key, call.value)))
 
 
 def _empty_output(call: Call, lse_wanted: bool) -> Result:
-    """Tensors for the output, the room or a new one, and where wanted the lse."""
+    """Tensors for the output (the room or a new one) and, if wanted, the lse."""
     query = call.query
     out = call.room(0)
     if out is None:

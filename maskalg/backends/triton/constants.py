@@ -1,4 +1,4 @@
-"""The kernels' constants: what follows from hooks, shapes, tiles and the architecture."""
+"""The kernels' constants, which follow from hooks, shapes, tiles and the architecture."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def has_tma(arch: str) -> bool:
 
 
 def has_dependent_launches(arch: str) -> bool:
-    """Whether programs of a kernel may start before those of the kernel before it have ended."""
+    """Whether programs of a kernel may start before those of the previous kernel have ended."""
     return arch in ("sm_90", "sm_100", "sm_103", "sm_120")
 
 
@@ -53,7 +53,7 @@ def hook_constants(hooks: Hooks, of: Of = "queries") -> dict[str, Any]:
 
 
 def hooks_ahead(hooks: Hooks) -> dict[str, Any]:
-    """The constants of kernels that begin to load what they need later."""
+    """The constants of kernels that start loads ahead of time."""
     if not hooks.ahead:
         return {"AHEAD": None}
     module = load(hooks.source, hooks.digest)
@@ -61,7 +61,7 @@ def hooks_ahead(hooks: Hooks) -> dict[str, Any]:
 
 
 def count_constants(hooks: Hooks) -> dict[str, int]:
-    """How many of the numbers and tables that a kernel is passed its hooks read."""
+    """How many of the numbers and tables passed to a kernel its hooks read."""
     return {"NUMBERS": min(len(hooks.scalars), MOST_PASSED), "TABLES": len(hooks.tables)}
 
 
@@ -94,14 +94,14 @@ def weight_constants(weight: Weight) -> dict[str, Any]:
 
 
 def precision(dtype: torch.dtype, arch: str) -> str:
-    """How float32 products are made: three tf32 products on NVIDIA's matrix units, else exactly.
+    """How float32 products are computed: as three tf32 products on NVIDIA, else exactly.
 
-    Three products keep all but the last two or three of the 24 bits. Exact products are left to
-    other targets: here they spill kilobytes of registers, and one such variant was miscompiled.
+    Three products keep all but the last two or three of the 24 bits. On NVIDIA, exact products
+    spill kilobytes of registers, and one such variant was miscompiled.
     """
     if not arch.startswith("sm_"):
         return "ieee"  # not every GPU of AMD knows another name
-    # Of half precision it is not used: those products are exact.
+    # Not used for half precision, whose products are exact.
     return "tf32x3" if dtype == torch.float32 else "tf32"
 
 
@@ -117,7 +117,7 @@ def tile_constants(tile: Tile) -> dict[str, Any]:
 
 
 def hopper_backward_constants(tile: HopperBackwardTile) -> dict[str, Any]:
-    """A tile of the warp-specialised gradients, likewise."""
+    """A tile of the warp-specialised gradients as the kernel's constants and launch options."""
     return {
         "BLOCK": tile.block,
         "STAGES": tile.stages,

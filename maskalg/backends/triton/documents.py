@@ -1,7 +1,7 @@
-"""Rows of tiles that begin where documents do: how many there may be, and the list of them.
+"""Rows of tiles that begin where documents do: an upper limit of their number, and their list.
 
-The list is made on the device from the tables of first and last keys, and nothing waits for it: it
-has room for the rows of as many documents as ids were made of.
+The list is made on the device from the tables of first and last keys, without waiting: it has room
+for the rows of all documents that the ids were made from.
 """
 
 from __future__ import annotations
@@ -21,33 +21,33 @@ from ..call import Call
 from ..results import empty_result
 from .arguments import Hooked, hooked
 
-_UNIT: Final = 16  # elements of which strides are multiples, where Triton need not compile anew
+_UNIT: Final = 16  # strides that are multiples of it need no other variant of a kernel
 
 
 def rows_of_tiles(call: Call, length: int, side: int) -> int:
-    """Rows of tiles of `side` positions each; of documents at least as many as there are."""
+    """The number of rows of tiles of `side` positions; for aligned tiles, an upper limit."""
     if not call.aligned:
         return -(-length // side)
     return length // side + _most_documents(call.form, length)
 
 
 def with_rows(hooks: Hooks, call: Call, reads: Hooked, length: int, side: int) -> Hooked:
-    """Numbers and tables of a call that hooks read; of aligned tiles also the list of rows."""
+    """The numbers and tables of the hooks, and for aligned tiles the list of rows."""
     if not call.aligned:
         return reads
     return hooked(hooks, call, behind=(_list_of_rows(call, length, side),))
 
 
 def _list_of_rows(call: Call, length: int, side: int) -> torch.Tensor:
-    """Of each row its first position, and the first of its document and one past its last; int32
-    `[rows, 3]`, zeros in rows that are left over."""
+    """For each row: its first position, the first position of its document, and one past the last;
+    int32 `[rows, 3]`, zeros in unused rows."""
     tables, rows = _tables(call.form), rows_of_tiles(call, length, side)
     starts, ends = tables.named("start"), tables.named("end")
 
     def made() -> torch.Tensor:
         places = torch.arange(length, dtype=torch.int32, device=starts.device)
         counts = ((places - starts[:length]) % side == 0).cumsum(0)
-        # Written to since they were made, ids may have more documents than there is room for.
+        # Ids written to since they were made may have more documents than there is room for.
         torch._assert_async((counts[-1:] <= rows).all(), "aligned: more documents than were made")
         wanted = torch.arange(1, rows + 1, device=starts.device)
         first = torch.searchsorted(counts, wanted)
@@ -65,8 +65,9 @@ def _tables(form: Bound) -> StepTables:
 
 
 def _most_documents(form: Bound, length: int) -> int:
-    """No fewer than the documents of the first positions, those past the last packed one together
-    being one. Ids that were not made here, or were written to, are counted once: that waits."""
+    """An upper limit of the documents in the first `length` positions, where positions past the
+    last document count as one. Ids that were not made here, or were written to, are counted once,
+    which waits."""
     slot = packed_ids(form.structure.mask)
     assert slot is not None
     ids = cast(torch.Tensor, form.values[slot.index])
@@ -95,8 +96,8 @@ def in_units(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def room_in_units(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor, or a new one in its order where Triton would compile a variant of a kernel for
-    its address or its strides: variants may add up in another order."""
+    """The tensor, or a new one in its order if its address or strides would make Triton compile
+    another variant of a kernel: variants may add up in another order."""
     *strides, last = tensor.stride()
     if last == 1 and not any(n % _UNIT for n in strides) and tensor.data_ptr() % _UNIT == 0:
         return tensor

@@ -1,6 +1,6 @@
-"""Calls with `nan_safe`: NaN and infinities reach what keeps them, and nothing else.
+"""Calls with `nan_safe`: NaN and infinities reach only the queries that keep them.
 
-The kernels are given copies of the inputs (`kernels/finite.py`), and are what they are without.
+The kernels are the same as without it, and get copies of the inputs (`kernels/finite.py`).
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ Change = tuple[torch.Tensor, torch.Tensor | None]
 
 
 def with_finite_values(call: Call) -> Call:
-    """The call that the forward kernels are given.
+    """The call for the forward kernels.
 
-    Values are finite. A key is NaN where it, or its value, is not finite, so that queries that keep
-    it are NaN.
+    Values are finite. If a key or its value is not finite, the key becomes NaN, so that queries
+    that keep it become NaN.
     """
     if not carries_nan(call.form.structure.bias):
         raise BackendError(
@@ -50,11 +50,11 @@ def with_finite_values(call: Call) -> Call:
 
 
 def with_finite_gradients(call: Call, saved: Saved, change: Change) -> tuple[Call, Saved, Change]:
-    """The call that the backward kernels are given, with output and lse, and their gradients.
+    """The call for the backward kernels, with output and lse, and their gradients.
 
-    All are finite but the lse. Of a query that keeps what is not finite, or whose own numbers are
-    not, weights overflow where it keeps a key. Weights that are not normalised are divided by 1, or
-    by NaN.
+    All tensors are finite but the lse. If a query keeps a key that is not finite, or is not finite
+    itself, its lse makes the weights of its kept keys overflow. Weights that are not normalised are
+    divided by 1, or by NaN.
     """
     call = _of_finite_keys(call, 0)
     query, (out, lse), (gradient, of_lse) = call.query, saved, change
@@ -71,10 +71,10 @@ def with_finite_gradients(call: Call, saved: Saved, change: Change) -> tuple[Cal
 
 
 def spoiled_tables(lse: torch.Tensor, tables: dict[int, torch.Tensor]) -> dict[int, torch.Tensor]:
-    """Gradients of tables: NaN if a query is, since sums in fixed point hold no NaN.
+    """The gradients of tables, NaN if a query is: sums in fixed point cannot hold NaN.
 
     Args:
-        lse: of `with_finite_gradients`.
+        lse: the lse from `with_finite_gradients`.
     """
     spoiled = (lse == kernels.SPOILED.value) | lse.isnan()
     return {slot: torch.where(spoiled.any(), torch.nan, t) for slot, t in tables.items()}
@@ -82,7 +82,7 @@ def spoiled_tables(lse: torch.Tensor, tables: dict[int, torch.Tensor]) -> dict[i
 
 @lru_cache(maxsize=4096)
 def carries_nan(bias: Node) -> bool:
-    """Whether a biased score is NaN wherever the score is, as the formula shows."""
+    """Whether the formula shows that the biased score is NaN if the score is."""
     if bias.op == "score":
         return True
     if bias.op == "where":
@@ -95,8 +95,7 @@ def carries_nan(bias: Node) -> bool:
 
 
 def _of_finite_keys(call: Call, wild_key: int) -> Call:
-    """The call with copies of keys and values that hold `wild_key` and 0 where one of them is not
-    finite."""
+    """The call with copies of keys and values: if either is not finite, `wild_key` and 0."""
     key, value = _finite((call.key, call.value), (wild_key, 0))
     return call._replace(key=key, value=value)
 
@@ -107,7 +106,7 @@ def _finite(
     sums: tuple[torch.Tensor | None, ...] = (None,) * 4,
     weighted: bool = False,
 ) -> list[torch.Tensor]:
-    """Copies that hold `wild` where a row of one of the tensors is not finite.
+    """Copies that hold `wild` in rows in which one of the tensors is not finite.
 
     Args:
         sums: of queries, lse and its gradient, and tensors for copies of them.

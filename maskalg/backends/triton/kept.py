@@ -46,11 +46,11 @@ class BitsLayout(NamedTuple):
     """How the bits of pairs lie in memory.
 
     Attributes:
-        members: batch entries and heads that the mask tells apart.
+        members: batch entries and heads with masks of their own.
         rows, columns: positions of a member, of one side and of the other.
         words: integers of 32 bits in a row.
-        of_batch, of_head: words from one batch entry, and from one head, to the next; 0 where the
-            mask is one for all.
+        of_batch, of_head: words from one batch entry, and from one head, to the next; 0 if the mask
+            is the same for all.
     """
 
     members: tuple[int, int]
@@ -74,7 +74,7 @@ def bits_layout(form: Bound, extents: Extents, rows: Of) -> BitsLayout:
 
 
 def bits_are_worth(form: Bound, extents: Extents) -> bool:
-    """Whether a mask costs so much, for so many pairs, that looking them up takes less."""
+    """Whether a mask costs so much that bits are faster, for these numbers of pairs."""
     if min(extents.q_len, extents.kv_len) < _FEWEST_ROWS or not may_cost(form.structure):
         return False
     told = dependence(form.structure.mask, form, extents)
@@ -85,11 +85,11 @@ class KeptBits:
     """The bits of the pairs of a call that a mask keeps.
 
     Args:
-        table: which bits.
+        table: the hooks and the rows of the bits.
         form: the mask with its values.
         extents: the sizes of the call.
         device: where to make them.
-        reads: gives the numbers and tables that the hooks of the mask read.
+        reads: returns the numbers and tables of the mask's hooks.
     """
 
     def __init__(
@@ -139,11 +139,11 @@ class KeptBits:
 
     @property
     def counted(self) -> tuple[float, float, float] | None:
-        """Mean numbers of tiles that keep a pair, as `tiles_of_counts` takes them.
+        """Mean numbers of tiles that keep a pair, as arguments of `tiles_of_counts`.
 
-        They are those of the first mask of this structure with these numbers and sizes. The host
-        waits for its counts, as it does for its kernels to be compiled; later masks, with other
-        tensors, take the same tiles. None for few pairs, and in a graph that is captured before.
+        They are counted for the first mask of this structure with these numbers and sizes. The host
+        waits for its counts, as it waits for its kernels to compile; later masks, with other
+        tensors, use the same counts. None for few pairs, and in a graph captured before the count.
         """
         extents, values = self._extents, self._form.values
         if extents.batch * extents.heads * extents.q_len * extents.kv_len < _FEWEST_COUNTED:
@@ -161,7 +161,7 @@ class KeptBits:
 
     @property
     def _words(self) -> int:
-        # Behind the last row lie those that a tile cut by the length reads.
+        # Rows past the last one are read by a tile that the length cuts.
         rows = math.prod(self._layout.members) * self._layout.rows + _LONGEST_TILE
         return rows * self._layout.words
 

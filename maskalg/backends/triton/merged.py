@@ -15,7 +15,7 @@ from .launching.spec import OF_ALL
 def merged(
     outs: Sequence[torch.Tensor], lses: Sequence[torch.Tensor]
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Output and lse of all parts, as `backends.merge.merge` gives them, without gradients.
+    """Output and lse of all parts, like `backends.merge.merge`, without gradients.
 
     Outputs are `[..., value_dim]`, float16, bfloat16 or float32.
     """
@@ -36,7 +36,7 @@ def fill_merged(
     out: torch.Tensor,
     lse: torch.Tensor,
 ) -> None:
-    """As `backends.merge.merge_into`; outputs are `[batch, heads, length, value_dim]`."""
+    """Like `backends.merge.merge_into`; outputs are `[batch, heads, length, value_dim]`."""
     outs = [one if one.stride(-1) == 1 else one.contiguous() for one in outs]
     lses = [one if one.stride(-1) == 1 else one.contiguous() for one in lses]
     columns = triton.next_power_of_2(max(out.shape[-1], 1))

@@ -1,4 +1,4 @@
-"""The kernels of an expression, compiled for a GPU that is not here."""
+"""The kernels of an expression, compiled for an absent GPU."""
 
 from __future__ import annotations
 
@@ -69,14 +69,14 @@ class Report:
 
     Attributes:
         kernel: its name.
-        tier: which family of kernels, and its tile.
-        registers: a thread's; None off NVIDIA.
-        spills: bytes that a thread's instructions store of what registers do not hold, each place
-            in the kernel counted; None off NVIDIA.
-        stack: bytes of memory in which they lie; None off NVIDIA.
-        shared, shared_limit: bytes of shared memory of a program, and how many it may have.
-        instructions: of the assembly (PTX or GCN): all of them, and by kind.
-        remarks: what NVIDIA's assembler warned of.
+        tier: the family of kernels, and the tile.
+        registers: registers of a thread; None off NVIDIA.
+        spills: bytes that a thread's spill instructions store, counted once for each place in the
+            kernel; None off NVIDIA.
+        stack: bytes of a thread's memory for spilled registers; None off NVIDIA.
+        shared, shared_limit: bytes of shared memory of a program, and their limit.
+        instructions: counts of instructions of the assembly (PTX or GCN): all, and by kind.
+        remarks: warnings of NVIDIA's assembler.
     """
 
     kernel: str
@@ -103,7 +103,7 @@ def compile_offline(
         backward: the kernels of the gradients instead of the forward one.
 
     Raises:
-        BackendError: a target that is not served, or a compiler that failed.
+        BackendError: an unknown target, or a compiler that failed.
     """
     if backward and dtype == FLOAT8:
         raise errors.float8_gradient()
@@ -115,11 +115,11 @@ def compile_offline(
 def kernels_offline(
     expression: Expression, target: str, head_dim: int, dtype: torch.dtype
 ) -> dict[str, Callable[[], Report]]:
-    """Every kernel that a call of `attention` or its gradient may launch on a target, by its name,
-    as a function that compiles it; arguments and errors as of `compile_offline`.
+    """Every kernel that a call of `attention` or its gradient may launch on a target: by name, a
+    function that compiles it. Arguments and errors are those of `compile_offline`.
 
-    The names: "forward", "decode, 16 rows" and so on, "queries", "keys", "one pass", and "entries
-    of 0" and so on, of each reading of a bias's table.
+    Names are "forward"; "decode, 16 rows" and so on; "queries"; "keys"; "one pass"; and "entries of
+    0" and so on, for each read of a bias table.
     """
     if target not in _SHARED:
         raise errors.BackendError(
@@ -149,7 +149,7 @@ def _told(target: str, compiler: Callable[[], Report]) -> Report:
     except errors.MaskalgError:
         raise
     except Exception as problem:
-        # Triton's compiler raises errors of many kinds, and some that are not its own.
+        # Triton's compiler raises errors of many types, not all its own.
         first = (str(problem).splitlines() or [""])[0]
         raise errors.BackendError(
             f"compiling for {target} failed: {type(problem).__name__}: {first}"
@@ -157,10 +157,10 @@ def _told(target: str, compiler: Callable[[], Report]) -> Report:
 
 
 def table_dtypes(hooks: Hooks, form: Bound) -> list[torch.dtype]:
-    """Dtypes of the tables that hooks read, and of the empty ones that are passed with them."""
+    """Dtypes of the tables that hooks read, and of the empty tables passed with them."""
     found = []
     for argument in hooks.tables:
-        held = torch.int32  # what is made of others, or listed or marked
+        held = torch.int32  # tables made from others, lists and marks
         if isinstance(argument, TableArgument) and not argument.step:
             table = form.values[argument.slot]
             assert isinstance(table, torch.Tensor)
@@ -187,7 +187,7 @@ class _Request:
 
     @property
     def described(self) -> bool:
-        """Whether rows of the inputs are whole units of 16 bytes, as descriptors need them."""
+        """Whether rows of the inputs are multiples of 16 bytes, as descriptors require."""
         return self.head_dim * self.dtype.itemsize % 16 == 0
 
     @property
@@ -224,7 +224,7 @@ class _Request:
         return self._first("forward", tiles, made)
 
     def decode_tiles(self, rows: int) -> tuple[Tile, ...]:
-        """Candidates for so many queries."""
+        """The candidates for a number of queries."""
         plan = self.plan()
         described = plan.tma and self.described
         pad, size = power_of_two(self.head_dim), self.dtype.itemsize
@@ -232,7 +232,7 @@ class _Request:
         return decode_tiles_for(*at, described=described, crowded=False)
 
     def decode(self, tiles: tuple[Tile, ...]) -> Report:
-        """Few queries, whose keys programs share."""
+        """The kernel for few queries, whose keys programs share."""
         plan = self.plan()
 
         def made(tile: Tile) -> Compiled:
@@ -242,7 +242,7 @@ class _Request:
         return self._first("decode", in_turn(tiles), made)
 
     def entries(self) -> tuple[Entry, ...]:
-        """The readings of tables in the bias that may want a gradient."""
+        """The kernels for reads of bias tables that may need a gradient."""
         tables = tuple(slot.index for slot, t in self.form.tensors() if t.is_floating_point())
         return entries_of(self.form.structure, tables, self.style)
 
@@ -273,7 +273,7 @@ class _Request:
         return self._first(f"backward, {of}", tiles, made)
 
     def one_pass(self) -> Report:
-        """All gradients of long rows, by one kernel."""
+        """The kernel for all gradients of long rows."""
         plan = self.plan_of_gradients()
 
         def made(_tile: HopperBackwardTile) -> Compiled:
@@ -297,14 +297,14 @@ class _Request:
     def _first(
         self, kernel: str, tiles: Sequence[_T], compiled: Callable[[_T], Compiled]
     ) -> Report:
-        """The kernel with the tile that serves; with the last, where none has room."""
+        """The kernel with the tile that fits, or with the last tile if none does."""
 
         def spilled(found: tuple[_T, Compiled]) -> int | None:
             fits = found[1].shared <= _SHARED[self.target]
             return (found[1].stack or 0) if fits else None
 
         found = first_that_fits(((tile, compiled(tile)) for tile in tiles), spilled)
-        assert found is not None  # tables list a tile of everything that is served
+        assert found is not None  # tables have a tile for every supported call
         tile, made = found
         return Report(
             kernel,
@@ -332,7 +332,7 @@ def _tier(tile: Tile | HopperTile | HopperBackwardTile) -> str:
 def instructions(assembly: str) -> dict[str, int]:
     """How many instructions an assembly text has: "all", and by kind where there are any."""
     breaks = _PTX_BREAKS if ".version" in assembly else _GCN_BREAKS
-    # What is not indented is a label, or data about the kernel.
+    # Lines without indentation are labels, or data about the kernel.
     lines = breaks.split("\n".join(x for x in assembly.splitlines() if x[:1] in " \t{"))
     opcodes = [found[1] for line in lines if (found := _OPCODE.match(line.strip()))]
     counts = {"all": len(opcodes)}

@@ -1,4 +1,4 @@
-"""Plans: what serves a structure on a device, forward and backward, by tables and by tuning."""
+"""Plans: the kernels and tiles of a structure on a device, by tables and by tuning."""
 
 from __future__ import annotations
 
@@ -53,8 +53,7 @@ class Plan:
 
 
 def plan_of(call: Call, *, tuned: bool = True) -> Plan:
-    """The plan of a call, looked up by structure, shapes and dtype; of the tables alone, if not
-    `tuned`."""
+    """The plan of a call, by structure, shapes and dtype; from tables alone unless `tuned`."""
     told = told_of(call)
     return structure_plan(
         call.form.structure,
@@ -67,13 +66,13 @@ def plan_of(call: Call, *, tuned: bool = True) -> Plan:
 
 
 class Told(NamedTuple):
-    """Facts of a call that follow from its lengths, and from the values bound to the structure.
+    """Facts about a call, from its lengths and the values bound to the structure.
 
     Attributes:
         style: how its hooks are written.
         short: whether rows have few keys.
         long_documents: whether documents, or paths of them, are known to be long.
-        counted: the tiles that serve its rows, where they were counted.
+        counted: the size of tiles for its rows, if tiles were counted.
     """
 
     style: Style
@@ -83,7 +82,7 @@ class Told(NamedTuple):
 
 
 def told_of(call: Call) -> Told:
-    """The facts of lengths, numbers and tensors that a plan depends on."""
+    """The facts about lengths, numbers and tensors that a plan depends on."""
     form, extents = call.form, call.extents
     sizes = sizes_of(form, extents)
     arch, _ = machine_of(call.query.device)
@@ -101,7 +100,7 @@ def told_of(call: Call) -> Told:
     counted = None
     narrow = not sizes.wide and sizes.limbs == 1 and call.pages is None
     if narrow and bits_are_worth(form, extents):
-        # Forward, bits are looked up where the loop over keys costs; else of gradients alone.
+        # Forward, bits are used if the loop over keys is costly, else for gradients alone.
         moving: Index = "kv_idx" if costs(form.structure, "kv_idx") else "q_idx"
         bits = bits_of_pairs(bits_table(form.structure, style, moving), call)
         if bits.serve:
@@ -113,25 +112,25 @@ def told_of(call: Call) -> Told:
 
 
 def _aligned(style: Style) -> Style:
-    """The style of tiles that begin with documents: nothing in it that rounds depends on lengths,
-    and keys that are read together may lie anywhere."""
+    """The style for tiles that begin with documents: no rounding in it depends on lengths, and keys
+    that are loaded together may have any alignment."""
     return replace(style, aligned=True, far=True, tabled="nothing", grain=1)
 
 
 def documents_are_long(form: Bound, extents: Extents) -> bool:
-    """Whether it is known that documents, or paths of them, are: by their mean."""
+    """Whether documents, or paths of them, are known to be long, by their mean."""
     least = LONG_PATH if of_paths(form.structure) else LONG_DOCUMENT
     return tiles_of_documents(form, extents, least) >= 1
 
 
 def of_paths(structure: Structure) -> bool:
-    """Whether rows of documents have gaps, which are looked up: those of other documents."""
+    """Whether rows have gaps (the keys of other documents), so that runs are looked up."""
     return rung_of(structure).in_kernel == "summaries"
 
 
 def _at(call: Call, tuned: bool) -> tuple[int, int, torch.dtype, str, bool, Choices]:
     """The dimensions, dtype and architecture of a call, whether weights have a formula, and the
-    choices that hold: of softmaxes, where `tuned`."""
+    tuned choices (none unless `tuned`, and for softmax alone)."""
     (arch, choices), weighted = machine_of(call.query.device), call.weight.formula is not None
     dims = (call.query.shape[-1], call.value.shape[-1])
     held = choices if tuned and not weighted else NOTHING_TUNED
@@ -152,8 +151,8 @@ def structure_plan(
     long: bool = False,
     counted: Counted | None = None,
 ) -> Plan:
-    """The plan of a structure; `short` and `long` say whether rows or documents have few or many
-    keys, `counted` which tiles serve rows whose tiles were counted."""
+    """The plan of a structure. `short`: rows have few keys; `long`: documents are long; `counted`:
+    the size of tiles, if tiles were counted."""
     for dim in (head_dim, value_dim):
         if not _SMALLEST_DIM <= dim <= 256:
             raise errors.head_dim_unsupported(dim)
@@ -201,31 +200,31 @@ def structure_plan(
         candidates=candidates,
         style=style,
         counted=counted,
-        # A descriptor would copy what lies behind a document into its last tile.
+        # A descriptor would copy the keys after a document into its last tile.
         tma=has_tma(arch) and not style.aligned,
     )
 
 
 def backward_plan_of(call: Call, plan: Plan, *, tuned: bool = True) -> BackwardPlan:
-    """The plan of the gradients of a call; of the tables alone, if not `tuned`."""
+    """The plan of the gradients of a call; by tables alone unless `tuned`."""
     style = _style_of_gradients(call, plan)
     return backward_plan(call.form.structure, style, *_at(call, tuned), counted=plan.counted)
 
 
 def _takes_counted(call: Call) -> bool:
-    """Whether counts may choose the tiles of a call: those of others were not measured."""
+    """Whether counts may choose the tiles of a call; for other calls this was not measured."""
     plain = call.form.structure.bias.op == "score" and call.weight.formula is None
     dims = (call.query.shape[-1], call.value.shape[-1])
     return plain and call.query.dtype != FLOAT8 and max(dims) <= 128
 
 
 def _was_measured(counted: Counted, size: int) -> bool:
-    """Whether tiles that counts ask for were measured with rows of so many dimensions."""
+    """Whether the tiles chosen by counts were measured for rows of this many dimensions."""
     return size <= 128 if counted == "small" else size == 128
 
 
 def _style_of_gradients(call: Call, plan: Plan) -> Style:
-    """The style of the plan; without bits where those of loops over queries cannot be made."""
+    """The style of the plan, without bits if those of loops over queries cannot be made."""
     head_pad = max(power_of_two(tensor.shape[-1]) for tensor in (call.query, call.value))
     style = style_of_gradients(plan.style, head_pad)
     if not style.bits or bits_of_pairs(bits_table(call.form.structure, style, "q_idx"), call).serve:
@@ -237,19 +236,20 @@ def _style_of_gradients(call: Call, plan: Plan) -> Style:
 class BackwardPlan:
     """The hooks of a structure for the backward kernels, and the tiles to try.
 
-    A kernel without a tile of either kind is not launched.
+    A kernel without any tile is not launched.
 
     Attributes:
-        pattern: of its rows.
-        hooks: of the structure.
-        shape: constants that follow from the shapes of the inputs.
+        pattern: the pattern of its rows.
+        hooks: the structure's hooks.
+        shape: constants from the shapes of the inputs.
         of_queries, of_keys: hooks as constants of the kernels of dQ, and of dK and dV.
-        in_one_pass: as those of one kernel for all gradients.
-        query_tiles, key_tiles: candidates of the plain kernels.
-        hopper_queries, hopper_keys: of the warp-specialised ones, None where the plain ones serve.
-        one_pass_from: what there must be for one kernel to compute all gradients instead, where
-            descriptors reach; None where two always do.
-        entry_tiles: candidates of the kernel of tables' gradients.
+        in_one_pass: hooks as constants of the kernel for all gradients.
+        query_tiles, key_tiles: candidates for the plain kernels.
+        hopper_queries, hopper_keys: tiles of the warp-specialised kernels, None if the plain ones
+            are used.
+        one_pass_from: the least sizes at which one kernel computes all gradients, if descriptors
+            reach; None if two always do.
+        entry_tiles: candidates for the kernel of tables' gradients.
     """
 
     pattern: str
@@ -278,7 +278,7 @@ def backward_plan(
     tuned: Choices = NOTHING_TUNED,
     counted: Counted | None = None,
 ) -> BackwardPlan:
-    """The plan of the gradients of a structure; arguments as of `structure_plan`."""
+    """The plan of the gradients of a structure; arguments as for `structure_plan`."""
     shape = shape_constants(head_dim, value_dim, dtype, style.wide, arch, style.aligned)
     head_pad, element_bytes = max(shape["HEAD_PAD"], shape["VALUE_PAD"]), dtype.itemsize
     size = size_of((head_dim, value_dim))
@@ -288,7 +288,7 @@ def backward_plan(
     if counted and not hooks.biased and not weighted and _was_measured(counted, size):
         pattern = as_counted(pattern, counted, gradients=True)
     short = elements_are_short(structure, style)
-    # Two wide dimensions that differ otherwise than those of size 192 were not measured.
+    # Two different wide dimensions other than those of size 192 were not measured.
     special = short and (size < 256 or shape["HEAD_ROW"] == shape["VALUE_ROW"])
 
     at = (arch, head_pad, element_bytes, pattern)
@@ -308,7 +308,7 @@ def backward_plan(
     hopper_keys, key_tiles = chosen("keys")
     one_pass_from = one_pass_for(*at, additive=hooks.additive, weighted=weighted)
     of_keys = hook_constants(hooks, "keys")
-    # Of rows that are looked up, those of tensors that say how long they are were measured.
+    # Among looked-up rows, only those with known lengths were measured.
     both_ways = (structure, transposed(structure))
     looked_up = any(rung_of(each).in_kernel != "spans" for each in both_ways)
     in_long_runs = counted == "large, in long runs" and (pattern, size) == ("dense", 128)

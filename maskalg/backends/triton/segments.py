@@ -1,4 +1,4 @@
-"""Tables of packed segments by one kernel each, for the operators that build them of torch's."""
+"""Tables of packed segments, by one kernel each instead of several operations of torch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _AT_ONCE: Final = 512  # positions, and segments, of a step
 
 
 def segment_ends(cu_seqlens: torch.Tensor, parents: torch.Tensor, total: int) -> torch.Tensor:
-    """Where the last segment that continues each position's ends, int32 `[total]`."""
+    """The end of the last segment that continues each position's segment, int32 `[total]`."""
     return _of_positions(kernels.segment_ends, torch.int32, cu_seqlens, parents, total)
 
 

@@ -1,4 +1,4 @@
-"""One kernel of a call at a time, with a tile of one's choice: what tuning launches."""
+"""One kernel of a call with a chosen tile, which tuning launches."""
 
 from __future__ import annotations
 
@@ -38,10 +38,9 @@ def kind_of(form: Bound, extents: Extents, kernel: Kernel) -> tuple[str, bool]:
 
 
 class Trial:
-    """A call ready for trials of its kernels; what is stored for the device plays no part in it.
+    """A call ready for trials of its kernels; choices stored for the device are ignored.
 
-    The call's inputs must be what every tier serves: contiguous, with softmax weights and a
-    positive scale.
+    The call's inputs must suit every tier: contiguous, with softmax weights and a positive scale.
     """
 
     def __init__(self, call: Call) -> None:
@@ -66,7 +65,7 @@ class Trial:
         return tuple(tile for tile in tiles if self.serves(tile))
 
     def serves(self, tile: Configuration) -> bool:
-        """Whether this machine has the tier of the tile."""
+        """Whether this machine can run the tile's kernels."""
         return isinstance(tile, Tile) or (self.architecture == "sm_90" and has_gluon())
 
     def run(self, kernel: Kernel, tile: Configuration) -> Run:
@@ -74,12 +73,12 @@ class Trial:
         return self._forward(tile) if kernel == "forward" else self._gradient(kernel, tile)
 
     def attempt(self, run: Run) -> tuple[torch.Tensor, ...] | str:
-        """The function's result, or the reason why there is none.
+        """The function's result, or the reason of its failure.
 
-        Raises RuntimeError where the device itself has failed.
+        Raises RuntimeError if the device itself has failed.
         """
         query = self._call.query
-        # Memory that was NaN is handed out again: an element that is not written is seen.
+        # New tensors reuse this memory, so elements that are not written are NaN.
         poison = [torch.full_like(query, float("nan")) for _ in range(2)]
         del poison
         result: tuple[torch.Tensor, ...] | str

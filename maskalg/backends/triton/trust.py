@@ -1,9 +1,9 @@
-"""Whether the Gluon kernels serve on this machine: Gluon is experimental, and each release differs.
+"""Whether the Gluon kernels can be used here: Gluon is experimental and changes.
 
-Releases of Triton that were tested are trusted. Of any other, the kernels are compiled and compared
-with the plain ones on the user's GPU, once for a device, a release and a state of the kernels, in a
-process of its own: kernels that hang or fault there harm nothing. The verdict is kept in the cache
-folder.
+Tested releases of Triton are trusted. With any other release, the kernels are compiled and compared
+with the plain ones on the user's GPU, once for a device, a release and a version of the kernels, in
+a process of its own, so that kernels that hang or fault do no harm. The verdict is kept in the
+cache folder.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ _COMPARISON: Final = "maskalg.bench.gluon"  # the program, of a later stage than
 
 
 class Verdict(NamedTuple):
-    """Whether the kernels serve, and why."""
+    """Whether the kernels can be used, and why."""
 
     serves: bool
     why: str
 
 
 def version() -> str:
-    """Of this Triton, as it says itself."""
+    """The version of this Triton, as it reports it."""
     return str(triton.__version__)
 
 
@@ -74,7 +74,7 @@ def has_gluon() -> bool:
 
 
 def known() -> Verdict | None:
-    """The verdict if it takes no comparison."""
+    """The verdict, if it needs no comparison; else None."""
     try:
         import maskalg_kernels.hopper_forward  # noqa: F401
     except (ImportError, AttributeError) as problem:

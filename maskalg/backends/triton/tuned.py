@@ -1,4 +1,4 @@
-"""Tiles tuned on this device, read once a process; they come before the tables'."""
+"""Tiles tuned on this device, read once a process; they precede the tables' tiles."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def machine_of(device: torch.device) -> tuple[str, Choices]:
 
 
 def this_machine(device: torch.device) -> Machine:
-    """The machine, as far as times on its GPU depend on it."""
+    """The facts about this machine that times on its GPU depend on."""
     name = torch.cuda.get_device_name(device)
     return Machine(name, architecture(device), triton.__version__, kernels_digest())
 
 
 def look_again() -> None:
-    """Forget what was looked up: choices were stored or deleted."""
+    """Forget looked-up choices, because some were stored or deleted."""
     global generation
     generation += 1
     machine_of.cache_clear()
@@ -52,15 +52,15 @@ def preferred(
 ) -> tuple[_Hopper | None, tuple[Tile, ...]]:
     """The tile of the warp-specialised kernel and those of the plain one, with a choice first.
 
-    The tables' plain tiles stay behind it: a choice that does not fit another mask gives way.
+    The tables' plain tiles come after it, since a choice may not fit another mask.
 
     Args:
-        key: of the plan.
+        key: the plan's key.
         tuned: the choices of the device.
-        hopper: the table's tile of the warp-specialised kernel, or None.
-        tiles: the table's of the plain kernel.
-        kind: of a tile of that warp-specialised kernel.
-        served: whether that kernel serves the plan at all.
+        hopper: the table's tile for the warp-specialised kernel, or None.
+        tiles: the table's tiles for the plain kernel.
+        kind: the class of tiles of that warp-specialised kernel.
+        served: whether that kernel supports the plan at all.
     """
     choice = tuned.tile(key)
     if isinstance(choice, Tile):

@@ -77,8 +77,7 @@ def _equal_remainders(difference: Node) -> Node | None:
 
 
 def _term(text: TritonText, node: Node, *, long: bool) -> str:
-    """A term of an integer sum, or a factor; an entry is widened or clamped so that it cannot
-    overflow.
+    """A term or a factor; an entry is widened or clamped so that it cannot overflow.
 
     `long` computes in 64 bits. Else an entry beyond all positions is clamped to a number that is
     still beyond them, so comparisons with positions are the same.

@@ -55,8 +55,7 @@ def roots(node: Node) -> Iterator[Node]:
 
 
 def _ends(node: Node) -> Iterator[Node]:
-    """Operands of integer arithmetic that start formulas of their own: conditions, reals and
-    indices."""
+    """Operands of integers that start formulas of their own: conditions, reals and indices."""
     if node.kind != "int" or node.op == "trunc":
         yield node
     elif node.op in ("read", "step", "member"):

@@ -32,8 +32,7 @@ def additive(bias: Node) -> bool:
 
 
 def added(text: TritonText, bias: Node) -> str:
-    """q . k plus the terms of an additive bias divided by the scale: the score in units of the
-    scale.
+    """q . k plus the terms of an additive bias over the scale: the score in units of the scale.
 
     Written with `fma`: Triton would turn a sum into the start of q . k's accumulation, which would
     then wait for entries to load, and large terms would round every step.
@@ -59,8 +58,8 @@ def _split(held: Held, factors: list[Factor]) -> tuple[list[Factor], list[Factor
 
 
 def terms(node: Node) -> list[Node]:
-    """The terms of a real sum; its integers are one term, since their sum is exact and each rounded
-    one is not."""
+    """The terms of a real sum, with integers as one: their sum is exact, each rounded one is
+    not."""
     integers = [term for term in node.args if term.kind == "int"]
     reals = _with_distances([term for term in node.args if term.kind != "int"])
     return [*reals, nodes.add(*integers)] if integers else reals
@@ -106,8 +105,7 @@ def _step(op: str, left: str, right: str) -> str:
 
 
 def product(text: TritonText, node: Node) -> str:
-    """A real product; factors that are the same at every step become one. The score is `scale`
-    times q . k."""
+    """A real product; fixed factors become one. The score is `scale` times q . k."""
     if text.exact and node != nodes.SCORE:
         return stepwise(text, node)
     held, factors = text.held, _factors(text, node)

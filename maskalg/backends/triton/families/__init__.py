@@ -1,1 +1,1 @@
-"""The families of kernels: what each serves, and its launches."""
+"""The families of kernels: the calls that each computes, and its launches."""

@@ -47,7 +47,7 @@ _PLAIN: Final = {
     "queries": KernelSpec("maskalg_kernels.backward.backward_queries", KEYS_AND_VALUES),
     "keys": KernelSpec(
         "maskalg_kernels.backward.backward_keys",
-        # A loop over keys reads queries once, and the other way round.
+        # A loop over keys reads queries once, and a loop over queries keys.
         {"q": (1, 1, "BLOCK_M", "HEAD_PAD"), "g": (1, 1, "BLOCK_M", "VALUE_PAD")},
     ),
 }
@@ -85,7 +85,7 @@ _INT32_MAX: Final = 2**31 - 1  # of the row that a descriptor of rows is asked f
 
 
 def gradient_spec(of: Side, tile: Tile | HopperBackwardTile) -> KernelSpec:
-    """The kernel that a tile is for."""
+    """The kernel of a tile."""
     if isinstance(tile, HopperBackwardTile) and tile.divided:
         return _DIVIDED
     return (_PLAIN if isinstance(tile, Tile) else _HOPPER)[of]
@@ -94,7 +94,7 @@ def gradient_spec(of: Side, tile: Tile | HopperBackwardTile) -> KernelSpec:
 def gradient_constants(
     plan: BackwardPlan, of: Side, tile: Tile | HopperBackwardTile
 ) -> dict[str, Any]:
-    """Its constants and launch options, but for those of weights and for `TMA`."""
+    """Its constants and launch options, except those of weights and `TMA`."""
     known = plan.shape | (plan.of_queries if of == "queries" else plan.of_keys)
     if isinstance(tile, Tile):
         return known | tile_constants(tile)
@@ -104,7 +104,7 @@ def gradient_constants(
 
 
 def serves(call: Call, plan: BackwardPlan) -> bool:
-    """Whether the warp-specialised kernels serve a call, if descriptors reach its tensors."""
+    """Whether the warp-specialised kernels can compute a call, if descriptors reach its tensors."""
     dims = (call.query.shape[-1], call.value.shape[-1])
     extents = call.extents
     return (
@@ -117,10 +117,10 @@ def serves(call: Call, plan: BackwardPlan) -> bool:
 
 
 def fill_gradients(of: BackwardPass, results: list[torch.Tensor]) -> list[Launch]:
-    """Fill dQ, dK, dV and the row statistics; the launches that were made.
+    """Fill dQ, dK, dV and the row statistics; returns the launches.
 
     Args:
-        results: dQ, dK and dV, as of `empty_gradients`.
+        results: dQ, dK and dV, as from `empty_gradients`.
     """
     plan = of.plan
     if not of.grad_out.numel() or not of.call.key.numel():
@@ -150,7 +150,7 @@ def fill_gradients(of: BackwardPass, results: list[torch.Tensor]) -> list[Launch
 
 
 def fill_rows(of: BackwardPass) -> None:
-    """Fill the row statistics, where no gradient of an input is wanted."""
+    """Fill the row statistics, if no gradient of an input is needed."""
     if of.grad_out.numel() and of.call.key.numel():
         _Launches(of, []).rows().run()
     else:
@@ -160,13 +160,13 @@ def fill_rows(of: BackwardPass) -> None:
 def _reached(
     call: Call, plan: BackwardPlan, tma: bool, grad_out: torch.Tensor
 ) -> tuple[bool, bool]:
-    """Whether descriptors are passed, and whether the kernels of sm_90 serve the call."""
+    """Whether descriptors are passed, and whether the kernels of sm_90 compute the call."""
     reached = all(map(describable, (call.query, call.key, call.value, grad_out)))
     return tma and reached, reached and serves(call, plan)
 
 
 def route_of_gradients(plan: BackwardPlan, tma: bool, call: Call, given: Sequence[Any]) -> Hashable:
-    """Which kernels `fill_gradients` launches, and how; dO is the fourth that is given."""
+    """The kernels that `fill_gradients` launches, and how; dO is the fourth of `given`."""
     described, hopper = _reached(call, plan, tma, given[3])
     tiles = tiles_in_turn(call, plan) if hopper else None
     if tiles is None:
@@ -176,7 +176,7 @@ def route_of_gradients(plan: BackwardPlan, tma: bool, call: Call, given: Sequenc
 
 
 class _Launches:
-    """The kernels of one backward pass, with what all of them are passed."""
+    """The kernels of one backward pass, and the arguments they share."""
 
     def __init__(self, of: BackwardPass, results: list[torch.Tensor]) -> None:
         self.of, self.call, self.plan = of, of.call, of.plan
@@ -186,14 +186,14 @@ class _Launches:
         self.hooked = hooked(of.plan.hooks, of.call)
         # Launches follow one another, and leave it as they found it.
         self.counter = counter_launch(of.call)
-        # What the constants follow from, beside the kernel and its tile.
+        # Together with the kernel and its tile, these determine the constants.
         device = of.call.query.device
         self.fixed = (of.plan, *self.weighting.values(), self.described, device)
 
     def candidates(
         self, side: Side, hopper: HopperBackwardTile | None, tiles: tuple[Tile, ...]
     ) -> Iterator[Launch]:
-        """Launches that fill dQ, or dK and dV, in the order to try them."""
+        """The launches that may fill dQ, or dK and dV, in the order to try them."""
         if self.hopper and hopper is not None:
             yield from (self._launch(side, tile) for tile in hopper.in_turn())
         for tile in in_turn(tiles):
@@ -214,7 +214,7 @@ class _Launches:
         )
 
     def counter_of(self, launches: list[Launch]) -> list[Launch]:
-        """The launch that makes the counter of these, if one has it."""
+        """The launch that makes the counter, if one of these launches uses it."""
         counter = self.counter.tensors["out"]
         served = any(launch.tensors.get("counter") is counter for launch in launches)
         return [self.counter] if served else []
@@ -224,7 +224,7 @@ class _Launches:
         return rows_launch(self.of, self.fixed, counts)
 
     def in_one_pass(self) -> list[Launch]:
-        """The launches of the one-pass gradients, in order; none where two kernels serve."""
+        """The launches of the one-pass gradients, in order; empty if two kernels compute them."""
         call, plan = self.call, self.plan
         if not self.hopper or tiles_in_turn(call, plan) is None:
             return []
@@ -236,7 +236,7 @@ class _Launches:
 
 
 def _rows_side(of: Side, tile: Tile | HopperBackwardTile, call: Call) -> tuple[int, int]:
-    """Positions that rows of tiles hold, and those of one."""
+    """The positions of all rows of tiles, and of one row."""
     length = call.extents.q_len if of == "queries" else call.extents.kv_len
     if isinstance(tile, HopperBackwardTile):
         return length, tile.rows

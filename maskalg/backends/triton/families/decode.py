@@ -1,4 +1,4 @@
-"""Few queries against many keys: when programs share the keys of a row, and their launches."""
+"""Few queries and many keys: when programs share the keys of a row, and their launches."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Shared(NamedTuple):
     programs: int
 
     def counts(self, extents: Extents, tile: Tile) -> tuple[int, int]:
-        """Tiles of rows of a batch entry, and programs that share the keys of each."""
+        """Tiles of rows of a batch entry, and programs that share the keys of each tile."""
         tiles = -(-extents.q_len * self.members // tile.block_q)
         others = extents.heads // self.members * extents.batch
         keys = -(-extents.kv_len // tile.block_kv)
@@ -54,15 +54,15 @@ class Shared(NamedTuple):
 
 
 def members_of(call: Call) -> int:
-    """Query heads of a tile of rows: rows of a tile visit the same tiles of keys, as heads do that
-    the mask does not tell apart."""
+    """The number of query heads in a tile of rows. All rows of a tile visit the same tiles of keys,
+    so a tile has several heads only if the mask is the same for them."""
     return 1 if "head" in call.form.structure.mask.indices() else call.group
 
 
 def shared(call: Call, plan: Plan) -> Shared | None:
-    """How programs share the keys of a call; None where each has all keys of its queries.
+    """How programs share the keys of a call; None if each program has all keys of its queries.
 
-    Packed requests are told apart by their own lengths (`ragged`), or have one kernel.
+    Packed requests are divided by their own lengths (`ragged`), or have one kernel.
     """
     extents, device = call.extents, call.query.device
     if extents.kv_len < LEAST_KEYS or call.packed or call.aligned:
@@ -98,11 +98,11 @@ def launch_decode(
     reads: Hooked,
     results: tuple[torch.Tensor, torch.Tensor | None],
 ) -> list[Launch]:
-    """Fill `results`, the output and the lse; what was launched.
+    """Fill `results`, the output and the lse; returns the launches.
 
     Args:
-        plan: what the hooks follow from.
-        reads: what the hooks read.
+        plan: the plan of the hooks.
+        reads: the numbers and tables of the hooks.
     """
     tiles = in_turn(how.tiles)
     launches = (_parts(call, plan, tile, how, reads) for tile in tiles)
@@ -136,7 +136,7 @@ def by_descriptor(tile: Tile) -> bool:
 def decode_constants(
     plan: Plan, weight: Weight, tile: Tile, arch: str, page_size: int = 0
 ) -> dict[str, Any]:
-    """The constants and options of either kernel, but for `TMA`."""
+    """The constants and options of either kernel, except `TMA`."""
     own = {"DEPENDENT": has_dependent_launches(arch), "PAGE": page_size}
     return plan.constants | weight_constants(weight) | tile_constants(tile) | own
 
@@ -189,7 +189,7 @@ def _sizes_of_joined(how: Shared, tile: Tile, call: Call) -> Sizes:
 
 @lru_cache(maxsize=64)
 def programs_at_once(device: torch.device) -> int:
-    """One for each multiprocessor: of keys that lie one after another, more were slower."""
+    """One program for each multiprocessor; for contiguous keys, more were slower."""
     if device.type == "cpu":
         return _IN_INTERPRETER
     return torch.cuda.get_device_properties(device).multi_processor_count

@@ -1,7 +1,7 @@
 """Gradients of the tables of a bias on the GPU, the same to the bit every time.
 
-What programs add up together is kept in 64-bit integers, in a unit chosen so that the sum of all
-parts fits: additions of integers give the same result in any order.
+Sums of several programs are kept in 64-bit integers, in a unit chosen so that the sum of all parts
+fits: additions of integers give the same result in any order.
 """
 
 from __future__ import annotations
@@ -36,8 +36,7 @@ _WIDENED: Final = 1 << 24  # elements of which float32 copies are made at a time
 def table_gradients(
     of: BackwardPass, slots: tuple[int, ...], style: Style
 ) -> dict[int, torch.Tensor]:
-    """The gradients of the tables in `slots`, in their shapes and dtypes, with formulas written in
-    this style."""
+    """The gradients of the tables in `slots`, in their shapes and dtypes."""
     call = of.call
     tables = {i: cast(torch.Tensor, call.form.values[i]) for i in slots}
     sums = {
@@ -52,10 +51,10 @@ def table_gradients(
 
 
 def _with_whole_products(of: BackwardPass, entries: tuple[Entry, ...]) -> BackwardPass:
-    """The pass with dO . O of softmaxes as of an output that was not rounded to 16 bits.
+    """The pass with dO . O of softmaxes computed as if the output had not been rounded to 16 bits.
 
-    An entry gets a sum over many pairs of weights times what dO . v is above it: what rounding
-    changed of it stays while the terms cancel. An output of more keys stays as it is.
+    The gradient of an entry is a sum over many pairs of weights times (dO . v - dO . O). Its terms
+    cancel, while a rounding error of dO . O stays. An output over further keys is left as it is.
     """
     out, rows = of.rows.out, of.rows
     softmax = of.call.weight.formula is None
@@ -73,7 +72,7 @@ def _with_whole_products(of: BackwardPass, entries: tuple[Entry, ...]) -> Backwa
 
 
 def _of_reading(call: Call, entry: Entry, launch: _Launch) -> torch.Tensor:
-    """The part of one reading in the gradient of its table, float64 in the table's shape."""
+    """The part of one read in the gradient of its table, float64 in the table's shape."""
     table = cast(torch.Tensor, call.form.values[entry.slot.index])
     extents = call.extents
     places = {
@@ -118,14 +117,14 @@ def _gathered(
 
 
 def _unit(largest: torch.Tensor, count: int) -> torch.Tensor:
-    """The power of two by which numbers become integers of which `count` can be added up."""
+    """The power of two that scales numbers to integers of which `count` can be added up."""
     bits = _BITS - math.ceil(math.log2(max(count, 1)))
     exponent = bits - torch.ceil(torch.log2(largest.float().clamp(min=1e-37)))
     return torch.exp2(exponent.clamp(max=_LARGEST_EXPONENT))
 
 
 def entry_constants(entry: Entry) -> dict[str, Any]:
-    """The constants of the kernel that follow from a reading."""
+    """The constants of the kernel for a read."""
     module = load(entry.hooks.source, entry.hooks.digest)
     return hook_constants(entry.hooks) | {
         "ENTRY": None if entry.constant else module.entry,
@@ -139,7 +138,7 @@ def held_by(mode: Mode) -> dict[str, torch.dtype]:
 
 
 class _Launch:
-    """The kernel for one reading, ready but for the mode."""
+    """The kernel for one read, complete except for the mode."""
 
     def __init__(self, of: BackwardPass, entry: Entry) -> None:
         self.of, self.call, self.entry = of, of.call, entry
@@ -166,7 +165,7 @@ class _Launch:
         return torch.where(largest.isfinite(), sums, float("nan"))
 
     def _largest(self) -> tuple[torch.Tensor, int]:
-        """A bound of the parts, and how many of that size can come together."""
+        """An upper limit of the parts, and of how many of that size are added up."""
         extents = self.call.extents
         rows = extents.batch * extents.heads * extents.q_len
         if not self.entry.constant or self.call.weight.formula is not None:

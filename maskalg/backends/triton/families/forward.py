@@ -1,4 +1,4 @@
-"""The forward kernels: which serves a call, the plain one or that of sm_90, and its launch."""
+"""The forward kernels: the choice between the plain one and that of sm_90, and its launch."""
 
 from __future__ import annotations
 
@@ -54,9 +54,11 @@ _LARGEST_SCALE: Final = 1e6  # a scale is factored out of the maximum: it must k
 
 
 class Route(NamedTuple):
-    """Which kernels of a plan serve a call: programs that `few` queries share, the Hopper kernel of
-    a tile, or the plain one, with descriptors or without; and whether float8 values lie in words.
-    Of `ragged` requests, those with few queries have kernels of their own beside it.
+    """The kernels of a plan for a call.
+
+    With `few`, programs share the keys of few queries. Else the Hopper kernel of a tile computes
+    the call, or the plain one, with descriptors or without. `in_words`: float8 values lie in whole
+    words. `ragged`: packed requests with few queries have further kernels.
     """
 
     few: Shared | None
@@ -67,7 +69,7 @@ class Route(NamedTuple):
 
 
 def route_of_forward(plan: Plan, call: Call, _given: Sequence[Any] = ()) -> Route:
-    """Which kernel serves a call."""
+    """The kernel for a call."""
     few = shared(call, plan)
     if few is not None:
         return Route(few)
@@ -88,12 +90,12 @@ def described(plan: Plan, call: Call) -> bool:
 
 
 def serving(tile: HopperTile | None, call: Call) -> HopperTile | None:
-    """The configuration where it serves the call, whose inputs descriptors must reach."""
+    """The Hopper tile if it can compute the call, given that descriptors reach the inputs."""
     if tile is None:
         return None
     value = call.value
     if call.pages is not None and (
-        # Pages of other numbers than the queries' are converted as they are read.
+        # Pages of another dtype than the queries' are converted as they are read.
         call.key.dtype != call.query.dtype
         or call.query.dtype == FLOAT8
         or gcd(call.page_size, tile.block_kv) < _LEAST_PIECE
@@ -113,7 +115,7 @@ def serving(tile: HopperTile | None, call: Call) -> HopperTile | None:
 def launch_forward(
     call: Call, plan: Plan, out: torch.Tensor, lse: torch.Tensor | None
 ) -> list[Launch]:
-    """Fill output and lse; what was launched, nothing without a tile to try."""
+    """Fill output and lse; returns the launches, none if there is no tile to try."""
     reads = hooked(plan.hooks, call)
     few, hopper, _, _, ragged = route_of_forward(plan, call)
     if few is not None:
@@ -158,8 +160,7 @@ def launch_forward(
 
 
 def counter_launch(call: Call) -> Launch:
-    """The launch that makes the counter from which persistent programs draw rows. They leave it at
-    zero."""
+    """The launch that makes the counter for persistent programs, which leave it at zero."""
     return Launch(
         _NO_ROWS_DRAWN, call.query.device, call, {}, _sizes_of_counter, lambda: {}, once=True
     )
@@ -170,7 +171,7 @@ def _sizes_of_counter(_call: Call) -> Sizes:
 
 
 def forward_spec(tile: Tile | HopperTile, dtype: torch.dtype, page_size: int = 0) -> KernelSpec:
-    """The kernel that a tile is for."""
+    """The kernel of a tile."""
     if isinstance(tile, Tile):
         return FORWARD
     if page_size:
@@ -181,11 +182,10 @@ def forward_spec(tile: Tile | HopperTile, dtype: torch.dtype, page_size: int = 0
 def forward_constants(
     plan: Plan, weight: Weight, tile: Tile | HopperTile, page_size: int = 0, few: int = 0
 ) -> dict[str, Any]:
-    """The kernel's constants and launch options, but for `TMA`; packed requests with up to `few`
-    queries are left to others."""
+    """The kernel's constants and options, except `TMA`; skips packed requests of `few` queries."""
     known = plan.constants | weight_constants(weight)
     if isinstance(tile, Tile):
-        # In pages, tiles that may drop what holds NaN have a loop of their own.
+        # With pages, partial tiles, whose dropped keys may be NaN, have a loop of their own.
         own = {"PAGE": page_size, "FEW": few, "ONE_LOOP": tile.one_loop and not page_size}
         return known | tile_constants(tile) | own
     known |= rows_as_pads(known)
@@ -228,26 +228,26 @@ def _sizes(tile: Tile | HopperTile, call: Call) -> Sizes:
 
 
 def _side(tile: Tile | HopperTile) -> int:
-    """Queries of a tile."""
+    """The number of queries of a tile."""
     return tile.block_q if isinstance(tile, Tile) else tile.consumers * _QUERIES
 
 
 @lru_cache(maxsize=64)
 def programs_at_once(device: torch.device, threads: int, registers: int) -> int:
-    """How many programs of so many threads with so many registers each run at the same time."""
+    """How many programs run at once, given their threads and the registers of each."""
     multiprocessors = torch.cuda.get_device_properties(device).multi_processor_count
     return multiprocessors * (_REGISTERS // (threads * registers))
 
 
 def values_in_order(call: Call) -> Launch:
-    """The launch that copies values of float8 to `[batch, kv_heads, value_dim, keys]`, in the order
-    in which products read them; the keys padded with zeros to a multiple of 128.
+    """The launch that copies float8 values to `[batch, kv_heads, value_dim, keys]`, in the order in
+    which products read them; keys are padded with zeros to a multiple of 128.
 
     The dimension of values is a multiple of 4.
     """
     value = call.value
     if not in_words(value):
-        # What is contiguous may have other strides, where there is but one of an axis.
+        # A contiguous tensor may have any stride along an axis of size 1.
         value = value.new_empty(value.shape).copy_(value)
         call = call.with_inputs(call.query, call.key, value)
     dim = value.shape[-1]
@@ -257,7 +257,7 @@ def values_in_order(call: Call) -> Launch:
 
 
 def in_words(value: torch.Tensor) -> bool:
-    """Whether keys lie in whole words of four bytes, as the kernel reads them."""
+    """Whether keys lie in whole words of four bytes, by which the kernel reads them."""
     along_batch, along_heads, along_keys, last = value.stride()
     return last == 1 and (along_batch | along_heads | along_keys | value.data_ptr()) & 3 == 0
 

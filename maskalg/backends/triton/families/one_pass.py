@@ -1,4 +1,4 @@
-"""All gradients in one pass on sm_90: whose turn it is to add to dQ, and the launches."""
+"""All gradients in one pass on sm_90: the turns to add to dQ, and the launches."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ _MOST_KEPT: Final = 2**18  # numbers of a table that is kept: of 32k queries and
 
 
 def one_pass_tile(head_pad: int) -> HopperBackwardTile:
-    """The tile of the kernel: so many queries that a thread has registers for two of them."""
+    """The tile of the kernel, with as many queries as a thread's registers allow for two tiles."""
     return HopperBackwardTile(128 if head_pad == 64 else 64, 2)
 
 
 def tiles_in_turn(call: Call, plan: BackwardPlan) -> tuple[int, int] | None:
-    """Tiles of keys and of queries of the pass that computes all; None for two kernels."""
+    """The tiles of keys and of queries in one pass; None if two kernels compute gradients."""
     extents, least, shape = call.extents, plan.one_pass_from, plan.shape
     if least is None or shape["HEAD_PAD"] < shape["VALUE_PAD"]:
         return None
@@ -81,19 +81,20 @@ def one_pass_constants(plan: BackwardPlan) -> dict[str, Any]:
 
 
 def one_pass_counts(head_pad: int, call: Call) -> tuple[int, int]:
-    """Queries of a tile; and how many counters of query heads that share keys, one for each 64.
+    """The queries of a tile, and the counters of query heads that share keys, one for 64 keys.
 
-    There are none where a program has all query heads of its keys.
+    There are none if a program has all query heads of its keys.
     """
     block = one_pass_tile(head_pad).block
     return block, _part_counters(call) if _members(call) < call.group else 0
 
 
 def _members(call: Call) -> int:
-    """Query heads of a program: one, or all that share its keys.
+    """The query heads of a program: one, or all that share its keys.
 
-    Programs of one head are shorter, and go through the queries close to one another, which then
-    are in the L2 cache. What they count is set to zero where rows are stored, one for each.
+    Programs of one head are shorter, and read the same queries at about the same time, from the L2
+    cache. The kernel of row statistics sets one of their counters to zero for each row, so there
+    are at most as many counters as rows.
     """
     queries = call.extents.batch * call.extents.heads * call.extents.q_len
     return 1 if _part_counters(call) <= queries else call.group
@@ -104,15 +105,15 @@ def _part_counters(call: Call) -> int:
 
 
 def turn_launches(call: Call, plan: BackwardPlan, reads: Hooked, fixed: Hashable) -> list[Launch]:
-    """The launches that count turns: later tiles of keys that come before, and earlier ones;
-    int32 `[2, tiles of keys, tiles of queries]`.
+    """The launches that count turns: how many later tiles of keys come before, and how many earlier
+    ones; int32 `[2, tiles of keys, tiles of queries]`.
 
-    They are the same for calls with this expression and these lengths if no tensor says what is
-    kept, and remembered then if they are small.
+    If the mask reads no tensor, turns are the same for all calls with this expression and these
+    lengths, and are remembered if they are small.
 
     Args:
-        reads: what the hooks read.
-        fixed: what the constants follow from, and the device.
+        reads: the numbers and tables of the hooks.
+        fixed: the key of the constants, and the device.
     """
     block = one_pass_tile(plan.shape["HEAD_PAD"]).block
     kept = kept_turns(call, 2 * math.prod(_tiles(call, block)))
@@ -126,12 +127,12 @@ def turn_launches(call: Call, plan: BackwardPlan, reads: Hooked, fixed: Hashable
 
 
 def kept_turns(call: Call, size: int) -> bool:
-    """Whether turns of so many numbers are remembered."""
+    """Whether turns are remembered: `size` numbers that depend on no tensor."""
     return size <= _MOST_KEPT and not call.form.structure.mask_tables
 
 
 def _tiles(call: Call, block: int) -> tuple[int, int]:
-    """Tiles of keys, and of so many queries."""
+    """The number of tiles of keys, and of tiles of `block` queries."""
     return -(-call.extents.kv_len // _KEYS), -(-call.extents.q_len // block)
 
 
@@ -152,13 +153,13 @@ def one_pass_launches(
     """The launch that fills dK and dV and adds up dQ, then the launch that makes dQ of the sums.
 
     Args:
-        reads: what the hooks read.
-        given: tensors by name: inputs, gradients, turns, and what `rows_launch` made.
-        fixed: what the constants follow from, and the device.
+        reads: the numbers and tables of the hooks.
+        given: tensors by name: inputs, gradients, turns, and those made by `rows_launch`.
+        fixed: the key of the constants, and the device.
     """
     head_pad, value_pad = plan.shape["HEAD_PAD"], plan.shape["VALUE_PAD"]
     tile = one_pass_tile(head_pad)
-    # What query heads that share keys have summed so far is made where there are several programs.
+    # Sums of query heads that share keys are made if these have several programs.
     gradients = Launch(
         ONE_PASS,
         fixed,
@@ -212,7 +213,7 @@ def _sizes_of_sums(block: int, call: Call) -> Sizes:
 
 
 def _order(call: Call, rows: int, padded_queries: int, head_pad: int) -> tuple[int, int, int]:
-    """The kernel's `members`, `together` and `turned`, for so many tiles of keys."""
+    """The kernel's `members`, `together` and `turned`, given the number of tiles of keys."""
     members = _members(call)
     fit = _SUMS_TOGETHER // (padded_queries * head_pad)
     together = max(1, min(fit, _DIMENSIONS_TOGETHER // head_pad))

@@ -1,4 +1,4 @@
-"""Packed requests: those with few queries have parts by their own lengths, and their launches."""
+"""Packed requests: those with few queries are divided by their own lengths; their launches."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ _BYTES_OF_PARTS: Final = 2**28  # from which on parts are longer; each tile of r
 
 
 class Ragged(NamedTuple):
-    """How the packed requests with few queries are served.
+    """How packed requests with few queries are computed.
 
     Attributes:
         members: query heads of a tile of rows: one, or all that share keys.
-        apart: entries of a request in the list: one, or as many as heads that the mask tells apart.
+        apart: entries of a request in the list: one, or one for each head if the mask differs.
         tiles: candidates in the order to try.
         programs: how many run at once.
-        few: the most queries of these requests; 0 where all requests are among them.
+        few: the most queries of such a request; 0 if all requests are such.
     """
 
     members: int
@@ -46,7 +46,7 @@ class Ragged(NamedTuple):
     few: int
 
     def rows(self, call: Call, tile: Tile) -> int:
-        """Tiles of rows of all these requests, at most."""
+        """The most tiles of rows of these requests."""
         requests, queries = call.extents.batch, call.query.shape[2]
         most = queries * self.members // tile.block_q + min(requests, queries)
         if not self.few:
@@ -54,7 +54,7 @@ class Ragged(NamedTuple):
         return min(requests * -(-self.few * self.members // tile.block_q), most)
 
     def part_tiles(self, call: Call, tile: Tile, pad: int) -> int:
-        """Tiles of keys of a part: so many keys, or more where parts would take too much memory."""
+        """The tiles of keys of a part; more if parts would take too much memory."""
         items = max(_BYTES_OF_PARTS // (4 * tile.block_q * pad), 1)
         of_all = call.extents.batch * (call.extents.heads // self.members)
         most = max(items // of_all, 1)
@@ -62,8 +62,8 @@ class Ragged(NamedTuple):
         return max(-(-_KEYS_OF_PART // tile.block_kv), -(-keys // most))
 
     def room(self, call: Call, tile: Tile, pad: int) -> int:
-        """Items of the list, at most. A request of one tile of rows has `parts`. With t tiles parts
-        are t times as long, so it has t - 1 more at most."""
+        """The most items of the list. A request with one tile of rows has `parts`; one with t tiles
+        has parts t times as long, and so at most t - 1 items more."""
         keys = -(-call.extents.kv_len // tile.block_kv)
         parts = -(-keys // self.part_tiles(call, tile, pad))
         requests = min(call.extents.batch, call.query.shape[2])
@@ -72,10 +72,10 @@ class Ragged(NamedTuple):
 
 
 def ragged_of(call: Call, plan: Plan) -> Ragged | None:
-    """How packed requests with few queries are served; None where one kernel serves them all.
+    """How packed requests with few queries are computed; None if one kernel computes all requests.
 
-    Nothing here follows from the number of requests or from `most_queries`, but for whether there
-    is another kernel for the others: the bits of a request do not.
+    The number of requests and `most_queries` only decide whether the other requests have a kernel:
+    the bits of a request's results depend on neither.
     """
     if not call.packed or call.extents.kv_len < LEAST_KEYS:
         return None
@@ -108,11 +108,11 @@ def launch_ragged(
     reads: Hooked,
     results: tuple[torch.Tensor, torch.Tensor | None],
 ) -> list[Launch]:
-    """Fill `results`, the output and the lse, of requests with few queries; what was launched.
+    """Fill `results`, the output and the lse, for requests with few queries; returns the launches.
 
     Args:
-        plan: what the hooks follow from.
-        reads: what the hooks read.
+        plan: the plan of the hooks.
+        reads: the numbers and tables of the hooks.
     """
     lists: dict[Tile, Launch] = {}
 
@@ -140,7 +140,7 @@ def _launch(
     given: dict[str, Any],
     reads: Hooked,
 ) -> Launch:
-    """A launch of one of the three kernels, with what the ones before it made among `given`."""
+    """A launch of one of the three kernels; `given` has the tensors made by those before it."""
     device = call.query.device
     return Launch(
         spec,

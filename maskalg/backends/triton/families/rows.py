@@ -28,15 +28,15 @@ class Rows(NamedTuple):
     """Row statistics the backward kernels read.
 
     Attributes:
-        out: of the forward pass, in the order of the query; None for weights that are not
-            normalised, which do not need it.
-        lse: float32 `[batch, heads, q_len]`, without a sink; of weights that have a formula their
-            sum; None where `out` is.
+        out: the output of the forward pass, in the order of the query; None for weights that are
+            not normalised, which do not need it.
+        lse: float32 `[batch, heads, q_len]`, without a sink; for weights that have a formula, their
+            sum; None if `out` is.
         sinks: `[heads]`, or None.
-        grad_lse: of the lse, or None.
-        statistic, delta: float32 `[batch * heads * padded]`, filled by the kernel of dQ or one of
-            their own, for the others: lse with the sink in units of log 2, or 1 / z; and what is
-            subtracted from dO . v.
+        grad_lse: the gradient of the lse, or None.
+        statistic, delta: float32 `[batch * heads * padded]`, filled by the kernel of dQ or by one
+            of their own, and read by the other kernels. `statistic` is lse with the sink in units
+            of log 2, or 1 / z; `delta` is subtracted from dO . v.
     """
 
     out: torch.Tensor | None
@@ -47,7 +47,7 @@ class Rows(NamedTuple):
     delta: torch.Tensor
 
     def fill_with_nothing(self) -> None:
-        """Fill the statistics of queries that keep nothing."""
+        """Fill the statistics for queries that keep no key."""
         self.statistic.fill_(math.inf)
         self.delta.zero_()
 
@@ -74,12 +74,12 @@ def known_of(
     grad_lse: torch.Tensor | None,
     sinks: torch.Tensor | None,
 ) -> Known:
-    """The tensors that the statistics of rows are computed from.
+    """The tensors from which the row statistics are computed.
 
     Args:
         saved: output and lse of the forward pass (the sum of weights that have a formula). An
             output in the call's room is read there.
-        grad_lse: of the lse, where it was returned.
+        grad_lse: the gradient of the lse, if it was returned.
         sinks: `[heads]`, or None.
     """
     if call.weight.formula is not None and not call.weight.normalised:
@@ -104,7 +104,7 @@ def rows_of(
     grad_lse: torch.Tensor | None,
     sinks: torch.Tensor | None,
 ) -> Rows:
-    """The row statistics of a call, which are not filled yet; arguments as of `known_of`."""
+    """The row statistics of a call, not filled yet; arguments as for `known_of`."""
     known = known_of(call, saved, grad_lse, sinks)
     return Rows(*known, *empty_statistics(call.query))
 
@@ -121,8 +121,8 @@ class BackwardPass:
         call: the inputs, without gradients.
         plan: of the structure.
         tma: whether the device copies tiles by descriptor.
-        rows: what is known of each query.
-        grad_out: of the output.
+        rows: the row statistics.
+        grad_out: the gradient of the output.
     """
 
     call: Call
@@ -140,18 +140,18 @@ class BackwardPass:
 
 
 def rows_launch(of: BackwardPass, fixed: Hashable, counts: Counts | None = None) -> Launch:
-    """The launch that fills `statistic` and `delta`, where no kernel of dQ does.
+    """The launch that fills `statistic` and `delta`, if no kernel of dQ does.
 
-    With `counts` it makes what the kernel of all gradients needs beside:
+    With `counts` it makes further tensors for the kernel of all gradients:
 
-        shift: what products of a query are shifted by, bfloat16 `[batch * heads * padded, 16]`;
-        counter: of programs that added to a part of dQ, int32, two for each tile of queries;
-        part_counter: of parts of a group of heads that added to 64 keys, int32, no more than
-            queries; None without parts.
+        shift: the shifts of a query's products, bfloat16 `[batch * heads * padded, 16]`;
+        counter: counts programs that added to a part of dQ, int32, two for each tile of queries;
+        part_counter: counts heads of a group that added to 64 keys, int32, no more than queries;
+            None without parts.
 
     Args:
-        fixed: what the constants follow from, and the device.
-        counts: of the kernel of all gradients, None where it is not launched.
+        fixed: the key of the constants, and the device.
+        counts: the counts of the kernel of all gradients, None if it is not launched.
     """
     constants = of.plan.shape | {
         "WEIGHTED": of.call.weight.formula is not None,
@@ -181,13 +181,13 @@ def _sizes(counts: Counts | None, call: Call) -> Sizes:
 
 
 def sink_gradient(rows: Rows, sinks: torch.Tensor, grad_out: torch.Tensor) -> torch.Tensor:
-    """Of the logits `[heads]`: minus the weight of the sink times dO . O, over all queries."""
+    """The gradient of the logits `[heads]`: minus the sums of sink weight times dO . O."""
     assert rows.out is not None and rows.lse is not None
     batch, heads, q_len = rows.lse.shape
     known = (rows.statistic, rows.delta)
     statistic, product = [t.view(batch, heads, -1)[..., :q_len] for t in known]
     if rows.grad_lse is not None:
-        # What delta has beside it may be larger by any factor.
+        # The other term of delta may be larger by any factor.
         product = (rows.out.float() * grad_out.float()).sum(-1)
     # Where nothing is kept the statistic is infinite, and the share of the sink 0; it is the whole
     # of an infinite sink, whose output is 0.

@@ -1,4 +1,4 @@
-"""Compiling a kernel for a GPU that is not there: machine code, registers, shared memory."""
+"""Compiling a kernel for an absent GPU: machine code, registers, shared memory."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ class Compiled:
         shared: bytes of shared memory of a program.
         registers, spills: registers a thread, and bytes spilled; None off NVIDIA.
         assembly: PTX or AMD assembly.
-        stack: bytes of memory of a thread's own, in which what is spilled lies; None off NVIDIA.
-        remarks: what NVIDIA's assembler warned of, such as matrix products that it serialises.
+        stack: bytes of a thread's memory for spilled registers; None off NVIDIA.
+        remarks: warnings of NVIDIA's assembler, such as matrix products that it serialises.
     """
 
     shared: int
@@ -56,7 +56,7 @@ class Compiled:
 
 
 def target_of(name: str) -> GPUTarget:
-    """ "sm_90" or "gfx942" as Triton's target."""
+    """Triton's target for "sm_90", "gfx942" and so on."""
     if name.startswith("sm_"):
         return GPUTarget("cuda", int(name[3:]), 32)
     if name.startswith("gfx"):
@@ -81,9 +81,9 @@ def compile_kernel(
         constants: the kernel's constants and options, and others.
         dtype: of q, k and v.
         tables: dtypes of the tables in `T`.
-        tma: whether tiles are read by descriptor where the kernel can do without.
-        held: dtypes of tensors, where they are not as in most calls; None for an absent one. With
-            "packed", queries of requests are.
+        tma: whether tiles are read by descriptor, for kernels that have the choice.
+        held: dtypes of tensors that differ from most calls; None for an absent tensor. With
+            "packed", queries of requests are packed.
     """
     known = spec.constants({**constants, "TMA": tma})
     held = {"o": torch.bfloat16 if dtype == FLOAT8 else dtype, **_HELD, **held}
@@ -139,9 +139,8 @@ def _compiled(source: Any, target: GPUTarget, options: dict[str, Any]) -> Compil
 def resources(ptx: str, target: GPUTarget, options: dict[str, Any]) -> dict[str, Any]:
     """NVIDIA's assembler's report on PTX: `registers`, `spills`, `stack` and `remarks` by name.
 
-    Triton knows which of the assemblers that it ships reads its PTX, and by which options, which
-    differ from release to release and by architecture. So its own step is taken once more, and told
-    to print the assembler's report, which it asks for in any case. This relies on the step's name,
+    The assembler, and its options, differ by release of Triton and by architecture. So Triton's own
+    step is run once more, with the assembler's report printed. This relies on the step's name,
     `make_cubin`, and on `knobs.nvidia.dump_ptxas_log`, which Triton 3.6 to 3.9 have.
     """
     backend = make_backend(target)

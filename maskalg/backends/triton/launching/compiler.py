@@ -1,4 +1,4 @@
-"""Failures of Triton's compiler, told from others."""
+"""Failures of Triton's compiler, distinguished from others."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class CompilerError(Exception):
 
 @contextmanager
 def naming_the_compiler(kernel: Any) -> Iterator[None]:
-    """Errors of Triton's compiler, which have many types, as CompilerError."""
+    """Raises errors of Triton's compiler, which have many types, as CompilerError."""
     try:
         yield
     except triton.runtime.errors.OutOfResources:
@@ -28,7 +28,7 @@ def naming_the_compiler(kernel: Any) -> Iterator[None]:
 
 
 def _of_compiler(problem: Exception) -> bool:
-    """Whether an error was raised within Triton's compiler, and not where kernels are loaded."""
+    """Whether an error was raised in Triton's compiler, and not while loading kernels."""
     frames = [frame.f_code for frame, _ in traceback.walk_tb(problem.__traceback__)]
     if any(code.co_name == "_init_handles" for code in frames):
         return False

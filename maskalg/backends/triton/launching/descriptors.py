@@ -1,8 +1,8 @@
-"""Tensor descriptors at a second launch, encoded once for a tensor's place in memory.
+"""Tensor descriptors for a second launch, encoded once for a tensor's place in memory.
 
-Triton encodes every descriptor anew at each launch, and looks at all other arguments in Python to
-find the descriptors among them. An encoded descriptor says where a tensor lies and how, nothing
-else, so one of the same place and shape is the same.
+Triton encodes every descriptor at each launch, and checks all arguments in Python to find the
+descriptors. An encoded descriptor depends on the tensor's address, shape and strides alone, so it
+can be used again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _ENCODED: Final[dict[Hashable, list[Any]]] = {}
 
 
 class Descriptor:
-    """The fields of a tensor descriptor that Triton's launcher reads, not checked again.
+    """The fields of a tensor descriptor that Triton's launcher reads, without checks.
 
     It stands for a `TensorDescriptor` of the same tensor and block at a second launch.
     """
@@ -33,14 +33,14 @@ class Descriptor:
 
 
 class Encoder(NamedTuple):
-    """The launcher below the one that encodes descriptors, and what encodes them.
+    """The launcher in C that takes encoded descriptors, and the encoding of descriptors.
 
     Attributes:
         launcher: the function in C.
-        passed: all that it is passed, of both counts of programs, the stream and the arguments,
-            descriptors encoded.
-        encode: a descriptor, and how its blocks lie in shared memory.
-        blocks: that of each descriptor in the order of the arguments, and its text.
+        passed: its arguments, from both counts of programs, the stream and the kernel's arguments
+            with encoded descriptors.
+        encode: encodes a descriptor with the layout of its blocks in shared memory.
+        blocks: the layout of each descriptor's blocks in the order of arguments, and its text.
     """
 
     launcher: Callable[..., None]
@@ -68,7 +68,7 @@ class Encoder(NamedTuple):
 
 
 def encoder_of(compiled: CompiledKernel) -> Encoder | None:
-    """The encoder of a kernel with descriptors; None where Triton's launcher is another one.
+    """The encoder of a kernel with descriptors; None if Triton's launcher is an unknown one.
 
     It relies on `CudaLauncher` of `triton/backends/nvidia/driver.py` as it is in the tested
     releases: `launch` is a closure over the `launcher` in C and over `tensordesc_meta`, a

@@ -1,8 +1,8 @@
-"""Which of several tiles serves: the first that Triton compiles and that fits the device.
+"""The choice among several tiles: the first that Triton compiles and that fits the device.
 
-Tables list for each kind of GPU what fits as far as they know, so that one tile is compiled. What
-an expression reads and computes beside the products is not theirs to know: this is. Tiles that
-failed are remembered with what they were tried for, and not tried for it again.
+Tables list the tiles that should fit each kind of GPU, so mostly one tile is compiled. They cannot
+know how much an expression reads and computes beside the products, so other tiles are tried if one
+fails. Failures are remembered for the same plan, and not tried again.
 """
 
 from __future__ import annotations
@@ -35,8 +35,7 @@ _SPILLING: Final[dict[tuple[Hashable, Hashable], str]] = {}
 def first_that_fits(candidates: Iterable[T], spilled: Callable[[T], int | None]) -> T | None:
     """The first candidate that spills at most `MOST_SPILLED`, else the one that spills least.
 
-    What `spilled` says of one is None where it does not serve at all; where it is None for all,
-    the result is the last.
+    `spilled` returns None for a candidate that fails; if all fail, the result is the last one.
     """
     least: tuple[int, T] | None = None
     last: T | None = None
@@ -52,26 +51,26 @@ def first_that_fits(candidates: Iterable[T], spilled: Callable[[T], int | None])
 
 
 def tried_for(kernel: str, plan: Hashable, call: Call) -> Hashable:
-    """The key of trials of tiles: all else that the launches of a kernel for a call follow from."""
+    """The key of trials of tiles: all inputs of a kernel's launches except the tile."""
     return kernel, plan, call.page_size, call.packed
 
 
 def that_fits(plan: Hashable, launches: Iterable[Launch]) -> Launch | None:
-    """The launch that serves, not made yet; None where there is none to try.
+    """The launch whose tile fits, not made yet; None if there is none to try.
 
     Args:
-        plan: the kernel, and what its launches follow from but for the tile.
+        plan: the kernel, and all inputs of its launches except the tile.
         launches: in the order to try.
 
     Raises:
-        BackendError: Triton compiles none of them, or the device has no room for any.
+        BackendError: Triton cannot compile any, or none fits the device.
     """
     if triton.knobs.runtime.interpret:
         return next(iter(launches), None)
     serving: dict[Hashable, int] = {}
 
     def spilled(launch: Launch) -> int | None:
-        # Plain kernels stand in for those of Hopper that fail, not for those that spill.
+        # A plain kernel replaces a Hopper kernel that fails, not one that spills.
         if isinstance(launch.tile, Tile) and not all(isinstance(tile, Tile) for tile in serving):
             return None
         of_launch = _spilled(plan, launch)
@@ -95,17 +94,17 @@ def that_fits(plan: Hashable, launches: Iterable[Launch]) -> Launch | None:
 
 
 def why_not(plan: Hashable, tile: Hashable) -> str | None:
-    """Why a tile that was tried does not serve; `plan` as of `that_fits`."""
+    """Why a tile failed when tried; `plan` as in `that_fits`."""
     return _FAILED.get((plan, tile)) or _SPILLING.get((plan, tile))
 
 
 def failed(plan: Hashable) -> bool:
-    """Whether any tile failed; `plan` as of `that_fits`."""
+    """Whether any tile failed; `plan` as in `that_fits`."""
     return any(of == plan for of, _ in _FAILED)
 
 
 def _spilled(plan: Hashable, launch: Launch) -> int | None:
-    """Bytes that a launch spills, None where it fails."""
+    """The bytes that a launch spills; None if it fails."""
     if (plan, launch.tile) in _FAILED:
         return None
     why = _NO_ROOM

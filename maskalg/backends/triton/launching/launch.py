@@ -1,8 +1,8 @@
-"""Launching a kernel a second time without Triton's binding of its arguments.
+"""Launching a kernel a second time, without Triton's binding of its arguments.
 
-Triton looks at each of a kernel's eighty arguments at each call to find the variant it compiled,
-which takes longer than all else on the host. Here the caller gives a key of what the variant
-depends on; the variant found the first time is launched directly from then on.
+At each call, Triton inspects a kernel's eighty arguments to find the compiled variant, which takes
+longer than everything else on the host. Here the caller gives a key that determines the variant;
+after the first time, the variant is launched directly.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ Prepared = tuple[Callable[..., None], tuple[Any, ...]]
 
 
 class Variant(NamedTuple):
-    """A compiled kernel, its constants, and what encodes its descriptors."""
+    """A compiled kernel, its constants, and the encoder of its descriptors."""
 
     compiled: CompiledKernel
     constants: tuple[Any, ...]
     encoder: Encoder | None
 
     def prepared(self, programs: tuple[int, int], stream: int, arguments: list[Any]) -> Prepared:
-        """A launch on the current device; descriptors are encoded where there is an encoder."""
+        """A launch on the current device; descriptors are encoded if there is an encoder."""
         compiled, rest, encoder = self
         arguments += rest
         if encoder is not None:
@@ -59,14 +59,14 @@ _SPILLED: Final[Recent[Hashable, int | None]] = Recent(4096)
 
 
 def kind_of_argument(argument: Any) -> Hashable:
-    """The part of a tensor, a descriptor, several, or None that a compiled variant depends on."""
+    """The facts about a tensor, a descriptor, several, or None that determine a variant."""
     if argument is None:
         return None
     if isinstance(argument, tuple):
         return tuple([kind_of_argument(one) for one in argument])
     if type(argument) is Descriptor:
-        return argument.base.dtype  # what is described is aligned
-    near = _AMD and argument.untyped_storage().nbytes() < 2**31  # offsets of 32 bits reach it all
+        return argument.base.dtype  # described tensors are aligned
+    near = _AMD and argument.untyped_storage().nbytes() < 2**31  # reached by 32 bits
     return argument.dtype, argument.data_ptr() & 15, near
 
 
@@ -75,24 +75,24 @@ class Launch:
     """A launch of a kernel, to be made on the current stream of the current device.
 
     Attributes:
-        spec: of the kernel.
-        of: what the constants follow from, beside the tile.
-        call: whose sizes these are.
-        given: tensors by name, those of the kernel and others: a tensor, several, or None. It makes
-            those that `sized` says itself; what they hold before the launch, or before one made
-            ahead of it, is of no matter.
+        spec: the kernel's spec.
+        of: the key of the constants, without the tile.
+        call: the call that gives the sizes.
+        given: tensors by name, of the kernel or not: a tensor, several, or None. The launch makes
+            the tensors that `sized` lists itself, uninitialised.
         sized: the sizes of a launch for a call like this one. It holds no tensor.
         constants: the kernel's constants and options, and others; made when it is compiled.
         hooked: numbers and tables of the expression.
         tma: whether the tensors that the spec describes are passed as descriptors; those of Gluon
             always are.
-        once: what it makes is the same for every call of these sizes.
-        tile: of the kernel, where others may be tried.
-        tensors: of the kernel, by name, in order.
-        arguments: the same with descriptors among them.
-        sizes: of the call.
-        numbers, kind: those of the kernel in order, and what a variant depends on of them.
-        key: of the compiled variant.
+        once: its results are the same for every call of these sizes.
+        tile: the kernel's tile, if others may be tried.
+        tensors: the kernel's tensors, by name, in order.
+        arguments: the same, with descriptors.
+        sizes: the sizes of the launch.
+        numbers, kind: the kernel's numbers in order, and the facts about them that determine a
+            variant.
+        key: the key of the compiled variant.
     """
 
     spec: KernelSpec
@@ -137,7 +137,7 @@ class Launch:
 
     @property
     def made(self) -> list[torch.Tensor]:
-        """Tensors that are neither inputs nor results."""
+        """The tensors that the launch makes: neither inputs nor results."""
         return [self.tensors[name] for name in self.sizes.made]
 
     @property
@@ -147,7 +147,7 @@ class Launch:
 
     @property
     def scalars(self) -> Sequence[int]:
-        """The expression's numbers, where the kernel is passed them."""
+        """The expression's numbers, if the kernel takes them."""
         return self.hooked.scalars if self.spec.signature.scalars else ()
 
     def first(self) -> tuple[list[Any], dict[str, Any]]:
@@ -166,13 +166,13 @@ class Launch:
         return [*self.arguments, *self.numbers, *self.scalars]
 
     def spilled(self) -> int | None:
-        """Bytes of memory in which each thread keeps what registers do not hold, known without a
-        launch; None where the device has not the shared memory or registers at all.
+        """The bytes of memory for each thread's spilled registers, found without a launch; None if
+        the device lacks the shared memory or registers.
 
-        Raises CompilerError where Triton cannot compile the kernel.
+        Raises CompilerError if Triton cannot compile the kernel.
 
-        It relies on `CompiledKernel` of Triton: `run`, once it is read, has loaded the kernel and
-        set `n_spills`, which counts words of four bytes. Where that is not there, nothing spills.
+        This relies on Triton's `CompiledKernel`: reading `run` loads the kernel and sets
+        `n_spills`, in words of four bytes. Without `n_spills`, nothing counts as spilled.
         """
         if self.key not in _SPILLED:
             arguments, constants = self.first()
@@ -203,10 +203,10 @@ def launch(
 
     Args:
         kernel: the function of Triton.
-        key: all that a compiled variant depends on.
+        key: determines the compiled variant.
         programs: along both axes.
-        arguments: but for constants, with a `Descriptor` for each descriptor.
-        first: gives the arguments as Triton takes them; constants in order, and options.
+        arguments: all but constants, with a `Descriptor` for each descriptor.
+        first: returns the arguments for Triton: constants in order, and options.
     """
     found = _VARIANTS.recall(key)
     if found is None or watched():
@@ -229,8 +229,8 @@ def launch(
 def _variant(compiled: Any, constants: tuple[Any, ...], again: list[Any]) -> Variant | None:
     """The launch of a compiled kernel without Triton's binding; None to let Triton do it.
 
-    It relies on `CompiledKernel.run` as it is in the tested releases of Triton, and for descriptors
-    on what `encoder_of` says.
+    It relies on `CompiledKernel.run` as it is in the tested releases of Triton; for descriptors,
+    see `encoder_of`.
     """
     if not isinstance(compiled, CompiledKernel) or not is_tested():  # interpreted, or unknown
         return None
@@ -241,15 +241,15 @@ def _variant(compiled: Any, constants: tuple[Any, ...], again: list[Any]) -> Var
 
 
 def variant_of(launch: Launch) -> Variant | None:
-    """The variant of a launch that ran before; None in the interpreter, which compiles nothing."""
+    """The variant of a launch that ran before; None in the interpreter, which does not compile."""
     return _VARIANTS.recall(launch.key)
 
 
 def compile_together(launches: Sequence[Launch]) -> None:
-    """Compile those kernels side by side whose variants were not launched before.
+    """Compile kernels without a launched variant side by side.
 
-    Triton's compiler and NVIDIA's assembler run outside of Python's lock but for the first quarter
-    of their time. What fails here is compiled, or fails again and is raised, at its own launch.
+    After the first quarter of their time, Triton's compiler and NVIDIA's assembler run outside of
+    Python's lock. A kernel that fails here is compiled again at its launch, which raises its error.
     """
     missing = [
         launch for launch in launches if launch.key not in _VARIANTS and launch.key not in _TRIED
@@ -273,13 +273,13 @@ def compile_together(launches: Sequence[Launch]) -> None:
 
 
 def watched() -> bool:
-    """Whether a profiler wants to hear of launches."""
+    """Whether a profiler listens to launches."""
     knobs = triton.knobs.runtime
     return bool(knobs.launch_enter_hook.calls or knobs.launch_exit_hook.calls)
 
 
 def elsewhere(device: torch.device) -> bool:
-    """Whether a GPU is not the current one, as where a model lies on several.
+    """Whether a GPU is not the current one, as in a model on several GPUs.
 
     Kernels are launched on the current device, which need not be that of the inputs.
     """

@@ -1,13 +1,12 @@
-"""Calls like one that was launched before: where tensors lie, and their sizes, is all that is new.
+"""Calls like one launched before: only the addresses of tensors, or sizes, are new.
 
-A call is like another with the same expression if shapes, strides, dtype, device, scale and the
-kind of sink are the same too, of what is differentiated also the kind of gradient. What is
-launched then differs in the addresses of tensors alone; finding all else anew would take longer
-than the launch.
+A call is like another one with the same expression if shapes, strides, dtype, device, scale and
+kind of sink are the same, too (in a backward pass, also the kind of gradient). Then launches differ
+in the addresses of tensors alone; finding everything else anew would take longer than the launch.
 
-A call of other sizes, as the next step of a decoder is, or with another expression of the same
-structure is served by the same kernels wherever all that they were chosen and compiled by is the
-same. Then numbers that follow from sizes are computed, and nothing else is.
+A call of other sizes, such as the next step of a decoder, or with another expression of the same
+structure, uses the same kernels if all facts that chose and compiled them are the same. Then only
+numbers that depend on sizes are computed.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from .launch import Launch, Prepared, Variant, kind_of_argument, variant_of, wat
 from .spec import KernelSpec, Sizes
 
 _MOST: Final = 64  # kinds of calls remembered with an expression, and with a structure
-_MOST_ADDRESSES: Final = 64  # of a tensor that is described
+_MOST_ADDRESSES: Final = 64  # of a described tensor
 _MOST_PREPARED: Final = 256  # places of a call's tensors, as the layers of a model have
 _PATIENCE: Final = 4  # how often a kind of call may turn out to be another one
 
@@ -43,7 +42,7 @@ Result = tuple[tuple[int, ...], tuple[int, ...], torch.dtype]
 
 
 class Described(NamedTuple):
-    """A descriptor among the arguments: its place, its tensor, and encoded ones by address."""
+    """A descriptor among the arguments: its place, its tensor, and encodings by address."""
 
     at: int
     which: int
@@ -52,20 +51,20 @@ class Described(NamedTuple):
 
 
 class Template(NamedTuple):
-    """A launch of a variant on tensors that are found at each call.
+    """A launch of a variant, without the tensors of a call.
 
     Attributes:
-        variant: of the kernel.
+        variant: the compiled kernel.
         programs: along both axes.
-        arguments: with anything where a tensor belongs.
-        places: of tensors among the arguments, and which tensor it is.
-        described: likewise of encoded descriptors.
+        arguments: the arguments, with placeholders for tensors.
+        places: for each tensor, its place among the arguments and its index in the call.
+        described: likewise for encoded descriptors.
         tables: the place of the expression's tables, None without them.
         numbers: the place of the first number.
         scalars: whether the expression's numbers follow the launch's own.
-        spec, sized: as of `Launch`.
-        strided: which tensors' strides are passed.
-        kind: of the numbers that the variant serves.
+        spec, sized: as in `Launch`.
+        strided: the indices of tensors whose strides are passed.
+        kind: the facts about numbers for which the variant was compiled.
     """
 
     variant: Variant
@@ -82,7 +81,7 @@ class Template(NamedTuple):
     kind: Hashable
 
     def prepared(self, found: Sequence[Any], addresses: Sequence[Any], stream: int) -> Prepared:
-        """The launch on these tensors, which lie there, on this stream of the current device."""
+        """The launch on tensors at these addresses, on a stream of the current device."""
         arguments, encoder = self.arguments.copy(), self.variant.encoder
         for at, which in self.places:
             arguments[at] = addresses[which]
@@ -98,7 +97,7 @@ class Template(NamedTuple):
         return self.variant.prepared(self.programs, stream, arguments)
 
     def sizes_for(self, call: Call, found: Sequence[Any]) -> tuple[Sizes, list[float]] | None:
-        """The sizes of another call, and the numbers; None where the variant does not serve."""
+        """The sizes of another call, and its numbers; None if they need another variant."""
         sizes = self.sized(call)
         numbers, kind = self.spec.numbers(sizes, [found[at] for at in self.strided])
         return (sizes, numbers) if kind == self.kind else None
@@ -120,7 +119,7 @@ class Template(NamedTuple):
         return self._replace(programs=(programs, 1), arguments=arguments, described=described)
 
     def bare(self) -> Template:
-        """The same without a tensor, to be given other sizes."""
+        """The template without tensors, for other sizes."""
         return self.with_sizes(0, (), None, ())
 
 
@@ -129,11 +128,11 @@ Launches = tuple[list[Template], list[torch.Tensor], Made]
 
 
 def template_of(launch: Launch, found: Sequence[Any]) -> Template | None:
-    """The template of a launch that was made; None in the interpreter, and with other tensors.
+    """The template of a launch; None in the interpreter, and if it uses tensors not in `found`.
 
     Args:
-        found: what is found at each call: all tensors but the expression's tables, and tuples of
-            others, or None.
+        found: the tensors of the call in order, without the expression's tables: each a tensor, a
+            tuple of tensors, or None.
     """
     variant = variant_of(launch)
     if variant is None:
@@ -174,12 +173,12 @@ def template_of(launch: Launch, found: Sequence[Any]) -> Template | None:
 
 
 def _passed(tables: tuple[torch.Tensor, ...]) -> tuple[Any, ...]:
-    """The expression's tables as they are passed; nobody need ask where an empty one lies."""
+    """The expression's tables as passed; 0 for an empty one, whose address is not needed."""
     return tuple([table if table.numel() else 0 for table in tables])
 
 
 def _addresses(found: Sequence[Any]) -> list[Any]:
-    """Where tensors lie, asked once and not by each launcher; of tuples likewise, 0 for None."""
+    """The addresses of tensors, read once for all launchers; tuples for tuples, 0 for None."""
     addresses: list[Any] = []
     for one in found:
         if one is None:
@@ -192,21 +191,20 @@ def _addresses(found: Sequence[Any]) -> list[Any]:
 
 
 class Ready(NamedTuple):
-    """Launches but for the tensors of the call.
+    """The launches of a call, without its tensors.
 
     Attributes:
-        hooks: of the expression, which name its tables.
-        tables: those that are passed.
-        told: what the launches were told of the expression's tensors. A module that is moved or
-            converted puts other memory into the same tensors.
-        tuned: `tuned.generation` of what chose the kernels.
-        stream: on which what is kept beside the expression's tensors was filled; None where nothing
-            is.
+        hooks: the expression's hooks, which name its tables.
+        tables: the tables that are passed.
+        told: the facts about the expression's tensors that the launches rely on. Moving or
+            converting a module puts other memory into the same tensors.
+        tuned: the `tuned.generation` that chose the kernels.
+        stream: the stream on which kept tensors were filled; None if there are none.
         numbers: the table of numbers, None without one.
-        templates: of the launches, in order.
-        results: of the tensors that are filled, or None.
-        kept: tensors they read that are the same at each call.
-        made: shapes and dtypes of tensors they write and read.
+        templates: the templates of the launches, in order.
+        results: the results that are filled, or None.
+        kept: tensors that the launches read, the same at each call.
+        made: shapes and dtypes of tensors that the launches write and read.
         prepared: launches by stream and addresses. Each step of a training has the same again.
         misses: how often a call of this kind was another one.
         seen: the state of the expression's tensors when its tables were last compared.
@@ -227,7 +225,7 @@ class Ready(NamedTuple):
     seen: list[Hashable]
 
     def serves(self, call: Call, stream: int) -> bool:
-        """Whether what may have changed since is as it was."""
+        """Whether nothing has changed that the launches rely on."""
         if self.tuned != triton_tuned.generation:
             return False
         if self.stream is not None and self.stream != stream:
@@ -239,7 +237,7 @@ class Ready(NamedTuple):
             return True
         if _told(call, self.tables) != self.told:
             return False
-        # The numbers are as they were: of the expression, and of sizes that are the same.
+        # Numbers have not changed: those of the expression, and those of the same sizes.
         found = tables_of(self.hooks, call, self.numbers)
         served = all(a is b for a, b in zip(found, self.tables, strict=True))
         self.seen[0] = state if served else None
@@ -248,12 +246,12 @@ class Ready(NamedTuple):
     def launch(
         self, given: Sequence[Any], stream: int, results: Results | None = None
     ) -> Results | None:
-        """Launch on what is given; the results, or None where inputs are not aligned.
+        """Launch on the given tensors; returns the results, or None if inputs are not aligned.
 
         Args:
-            given: as of `remember`.
+            given: as in `remember`.
             stream: the current one.
-            results: to fill, of the very call that these launches were found for.
+            results: results to fill, if these launches were found for this very call.
         """
         query = given[0]
         if results is None:
@@ -280,11 +278,11 @@ class Ready(NamedTuple):
 
 
 class Resizable(NamedTuple):
-    """Launches of one route, for calls of other sizes; it holds no tensor.
+    """The launches of one route, for calls of other sizes; holds no tensor.
 
     Attributes:
-        once, again: those whose results are kept, and the others.
-        tables: kinds of the expression's tables.
+        once, again: the launches whose results are kept, and the others.
+        tables: the kinds of the expression's tables.
     """
 
     once: list[Template]
@@ -293,12 +291,12 @@ class Resizable(NamedTuple):
 
 
 class Family(NamedTuple):
-    """Calls of a structure for which one plan serves.
+    """The calls of a structure that share a plan.
 
     Attributes:
-        hooks: of the plan.
-        tuned: as of `Ready`.
-        route: which of the plan's kernels serve a call, and how.
+        hooks: the plan's hooks.
+        tuned: as in `Ready`.
+        route: gives the kernels of the plan for a call, and how they are launched.
         known: launches by route.
     """
 
@@ -315,12 +313,12 @@ def launch_again(
     wanted: tuple[bool, ...],
     new_results: Callable[[], Results],
 ) -> Results | None:
-    """Launch a call like one before; the results, or None where it has to be prepared.
+    """Launch a call like an earlier one; returns the results, or None if it has to be prepared.
 
     Args:
-        call, of, given: as of `remember`.
-        wanted: which results are.
-        new_results: makes tensors for them.
+        call, of, given: as in `remember`.
+        wanted: whether each result is wanted.
+        new_results: makes tensors for the results.
     """
     if of not in call.form.structure.remembered or watched():
         return None
@@ -356,17 +354,16 @@ def remember(
 ) -> None:
     """Keep the launches for a call like this one, from the second call of a structure on.
 
-    Many expressions are built for one call. Where tables are new at each call, they are not kept.
+    Many expressions are built for a single call. Tables that are new at each call are not kept.
 
     Args:
-        of: which pass is launched.
-        given: query, key, value, then all else that a call is given: tensors, tuples of them, and
+        of: the pass that is launched.
+        given: query, key, value, then the other arguments of the pass: tensors, tuples of them, and
             None.
-        results: that are filled, new tensors at each call, or None.
-        hooks: of the kernels.
-        launches: that were made.
-        route: what of the plan's kernels serves a call, of the call and what is given; it holds no
-            tensor.
+        results: the filled results, new tensors at each call, or None.
+        hooks: the kernels' hooks.
+        launches: the launches made.
+        route: gives the kernels of the plan for a call and its arguments; holds no tensor.
     """
     structure = call.form.structure
     if of not in structure.remembered:
@@ -441,8 +438,7 @@ def _resized(
     new_results: Callable[[], Results],
     misses: int,
 ) -> tuple[Ready, Results] | None:
-    """The launches of a call of other sizes than those before, or with another expression, and
-    what they fill."""
+    """The launches, and their results, for a call of other sizes or with another expression."""
     of, given, wanted = asked
     family = call.form.structure.remembered.get(_family_kind(call, of, given, wanted))
     if family is None or family.tuned != triton_tuned.generation:
@@ -503,7 +499,7 @@ def _kind(call: Call, of: Pass, given: Sequence[Any], wanted: tuple[bool, ...]) 
         value.stride(), query.dtype, key.dtype, query.device, call.scale, weight.normalised,
         None if call.pages is None else _kind_of_pages(call),
         None if isinstance(weight.sink, torch.Tensor) else weight.sink,
-        # Which are one tensor, or None.
+        # Which of them are the same tensor, or None.
         *map(identities.index, identities),
         *[
             None if one is None else _kind_of(one)
@@ -513,7 +509,7 @@ def _kind(call: Call, of: Pass, given: Sequence[Any], wanted: tuple[bool, ...]) 
 
 
 def _kind_of_pages(call: Call) -> Hashable:
-    """The shapes of pages that sizes follow from, and what variants depend on."""
+    """The shapes of pages, which determine sizes, and facts about them that determine variants."""
     pages = cast(Pages, call.pages)
     tensors = pages.tensors
     known = pages.remembered.get("kind")
@@ -531,7 +527,7 @@ def _kind_of(one: Any) -> Hashable:
 
 
 def _family_kind(call: Call, of: Pass, given: Sequence[Any], wanted: tuple[bool, ...]) -> Hashable:
-    """All that a plan and its kernels follow from, but for what `Family.route` and `Sizes` say."""
+    """The key of a plan and its kernels, without the facts in `Family.route` and `Sizes`."""
     query, key, value = call.query, call.key, call.value
     identities = [id(one) for one in given]
     return (
@@ -545,8 +541,8 @@ def _family_kind(call: Call, of: Pass, given: Sequence[Any], wanted: tuple[bool,
 
 
 def _state(call: Call) -> Hashable:
-    """A state of the expression's tensors, all of which tables follow from, and of the stream on
-    which they are made; None where writes to a tensor are not counted."""
+    """The state of the expression's tensors and the current stream, which determine the tables;
+    None if writes to a tensor are not counted."""
     tensors = [value for value in call.form.values if isinstance(value, torch.Tensor)]
     if any(tensor.is_inference() for tensor in tensors):
         return None
@@ -554,14 +550,14 @@ def _state(call: Call) -> Hashable:
 
 
 def _told(call: Call, tables: tuple[torch.Tensor, ...]) -> Hashable:
-    """Sizes of the expression's tensors and what a variant depends on; None without tensors."""
+    """Sizes of the expression's tensors and facts that determine variants; None without tensors."""
     sizes = [v.shape for v in call.form.values if isinstance(v, torch.Tensor)]
     return (*sizes, kind_of_argument(tables)) if sizes or tables else None
 
 
 def _plain(call: Call) -> bool:
-    """Whether there is anything to launch, addresses are multiples of 16, as kernels are compiled
-    for, and no sink is strided, of which a copy is passed."""
+    """Whether there is something to launch, addresses are multiples of 16, as kernels assume, and
+    the sink is not strided (a strided sink is copied)."""
     if not (call.query.numel() and call.key.numel()):
         return False
     sink = call.weight.sink
@@ -571,11 +567,11 @@ def _plain(call: Call) -> bool:
 
 
 def _aligned(given: Sequence[Any]) -> bool:
-    """Whether query, key and value lie at multiples of 16, as kernels are compiled for."""
+    """Whether the addresses of query, key and value are multiples of 16, as kernels assume."""
     query, key, value = given[:3]
     return cast(int, query.data_ptr() | key.data_ptr() | value.data_ptr()) & 15 == 0
 
 
 def _filled(call: Call) -> bool:
-    """Whether a sink that is a number is passed, in a tensor filled for it."""
+    """Whether the sink is a number, which is passed in a tensor filled with it."""
     return isinstance(call.weight.sink, (int, float))

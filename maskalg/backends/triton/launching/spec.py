@@ -1,16 +1,15 @@
-"""Kernels as the host sees them: what each argument is, as its name in the signature says.
+"""Kernels as the host sees them: the role of each argument, by its name in the signature.
 
     q_ptr, q_desc     the tensor `q`: where it lies, or a descriptor of its blocks
     T, descales       several tensors: tables of the expression, factors of float8 inputs
     pages             likewise: the table of pages, and where packed queries begin
-    scale, q_len, ... numbers that follow from the sizes of a call
+    scale, q_len, ... numbers that depend on the sizes of a call
     stride_qb, ...    the strides of the tensor `q`
     S0, S1, ...       numbers of the expression
     BLOCK_M, ...      constants
 
-Launches, launches of calls like one before, trials of tiles and compilations for a GPU that is not
-there all give arguments by these names. Their order is written in the kernel's signature and
-nowhere else.
+First and repeated launches, trials of tiles, and compilations for an absent GPU all give arguments
+by these names. Their order is written in the kernel's signature and nowhere else.
 """
 
 from __future__ import annotations
@@ -50,11 +49,11 @@ KEYS_AND_VALUES: Final[Blocks] = {
 
 
 class Sizes(NamedTuple):
-    """All of a launch that follows from the sizes of a call.
+    """The parts of a launch that depend on the sizes of a call.
 
     Attributes:
         programs: how many.
-        numbers: by name, those of the kernel and others.
+        numbers: numbers by name, of the kernel or not.
         made: shapes and dtypes of the tensors that the launch makes, by name.
     """
 
@@ -64,16 +63,16 @@ class Sizes(NamedTuple):
 
 
 class Signature(NamedTuple):
-    """The arguments of a kernel by role, in order; all roles but `strided` follow one another.
+    """The arguments of a kernel by role, in order; each role but `strided` is contiguous.
 
     Attributes:
         tensors: names without `_ptr` and `_desc`.
-        numbers: that sizes say.
+        numbers: numbers from `Sizes`.
         strided: tensors whose strides are passed.
         scalars: numbers of the expression.
-        constants: all else.
-        specialised: places, among numbers and strides, of those for which Triton compiles variants:
-            for 1 and for multiples of 16.
+        constants: all others.
+        specialised: places, among numbers and strides, for which Triton compiles variants: for 1
+            and for multiples of 16.
         gluon: whether its tensors are descriptors throughout.
     """
 
@@ -88,11 +87,11 @@ class Signature(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class KernelSpec:
-    """A kernel, and what its signature does not say.
+    """A kernel, with facts that its signature does not contain.
 
     Attributes:
-        path: module and name. It is imported when it is needed: Gluon need not be there.
-        blocks: of its descriptors. A tensor `_ptr` among them is described where a launch says so.
+        path: module and name, imported when needed, since Gluon may be missing.
+        blocks: the blocks of its descriptors. Tensors `_ptr` among them may be passed as either.
     """
 
     path: str
@@ -106,7 +105,7 @@ class KernelSpec:
 
     @cached_property
     def signature(self) -> Signature:
-        """Its arguments by role.
+        """The arguments by role.
 
         It relies on `arg_names` and `do_not_specialize` of Triton's functions, and in the
         interpreter on `kwargs`, as they are in the tested releases.
@@ -134,14 +133,14 @@ class KernelSpec:
         )
 
     def described(self, *, tma: bool) -> Sequence[str]:
-        """Tensors that are passed as descriptors; `tma` tells of kernels that can do without."""
+        """The tensors passed as descriptors; `tma` decides for kernels that have the choice."""
         return tuple(self.blocks) if tma or self.signature.gluon else ()
 
     def numbers(
         self, sizes: Sizes, strided: Iterable[torch.Tensor]
     ) -> tuple[list[float], Hashable]:
-        """The numbers in order, strides last; and what a compiled variant depends on of them, which
-        is never the sizes themselves."""
+        """The numbers in order, strides last, and the facts about them that determine a variant,
+        never the sizes themselves."""
         names = self.signature
         found = [sizes.numbers[name] for name in names.numbers]
         for tensor in strided:
@@ -153,7 +152,7 @@ class KernelSpec:
         return found, (fit, *kinds)
 
     def constants(self, known: Mapping[str, Any]) -> dict[str, Any]:
-        """The kernel's constants and options, of all that are known."""
+        """The kernel's constants and options, picked from all known ones."""
         found = {name: known[name] for name in self.signature.constants}
         return found | {name: known[name] for name in _OF_LAUNCHES if name in known} | self.options
 
@@ -169,7 +168,7 @@ class KernelSpec:
     def block(
         self, name: str, dtype: torch.dtype, constants: Mapping[str, Any]
     ) -> tuple[list[int], Any]:
-        """The block of a tensor that is described, and its layout in shared memory for Gluon."""
+        """The block of a described tensor, and for Gluon its layout in shared memory."""
         block = [constants[n] if isinstance(n, str) else n for n in self.blocks[name]]
         if not self.signature.gluon:
             return block, None
@@ -190,7 +189,7 @@ class KernelSpec:
 
 
 def role_of(argument: str) -> Literal["tensor", "number", "stride", "scalar", "constant"]:
-    """The role of a kernel's argument, told by its name."""
+    """The role of a kernel's argument, by its name."""
     if argument in ("T", "descales", "pages") or argument.endswith(("ptr", "desc")):
         return "tensor"
     if re.fullmatch(r"stride_\w\w", argument):
