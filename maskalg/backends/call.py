@@ -79,8 +79,7 @@ class Call(NamedTuple):
         return self.rooms[number] if self.rooms else None
 
     def row_steps(self, number: int) -> tuple[int, int]:
-        """Steps in rows from a head to the next and from a token to the next, for output, dQ, dK or
-        dV."""
+        """Steps in rows from head to head and token to token, for output, dQ, dK or dV."""
         room = self.room(number)
         if room is None:
             return row_steps(self.query if number < 2 else self.key)

@@ -43,8 +43,7 @@ def without_dropped(call: Call) -> Call:
 
 
 def _can_be_asked(tensor: torch.Tensor) -> bool:
-    """Whether the numbers of a tensor can be read: not on a device, in a trace, or of freed
-    storage."""
+    """Whether the numbers can be read: not on a device, in a trace, or of freed storage."""
     return readable(tensor) and (tensor.data_ptr() != 0 or tensor.numel() == 0)
 
 

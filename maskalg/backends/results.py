@@ -45,8 +45,7 @@ def in_order_of(like: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
 
 
 def row_steps(like: torch.Tensor) -> tuple[int, int]:
-    """Steps in rows from a head to the next and from a token to the next, in the order of
-    `like`."""
+    """Steps in rows from head to head and token to token, in the order of `like`."""
     _, head, token, _ = _strides(like, 1)
     return head, token
 

@@ -34,7 +34,7 @@ _ANSWERS: Final = (show, explore, prove, compare, plan, render, explain, verify)
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser whose errors are one line and exit status 2, and name what was meant."""
+    """A parser whose errors are one line, with exit status 2 and the nearest known name."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {message}\n")

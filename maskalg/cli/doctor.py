@@ -27,7 +27,7 @@ DESCRIPTION: Final = (
 
 @dataclass(frozen=True)
 class Backend:
-    """A backend of `attention`: whether it runs here, and with what or why not."""
+    """A backend of `attention`: whether it runs here, and how, or why not."""
 
     name: str
     runs: bool

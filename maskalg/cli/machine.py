@@ -106,7 +106,7 @@ def why_no_gpu() -> str:
 
 
 def torch_build() -> str:
-    """The version of torch, what it was built for, and the driver."""
+    """The version of torch, the platform it was built for, and the driver."""
     if torch.version.hip is not None:
         return f"{torch.__version__}, ROCm {torch.version.hip}"
     if torch.version.cuda is None:

@@ -1,4 +1,4 @@
-"""`maskalg show`: a picture of a mask's blocks, and what they save."""
+"""`maskalg show`: a picture of a mask's blocks, and the share of work saved."""
 
 from __future__ import annotations
 

@@ -111,8 +111,7 @@ class BitsTable:
 
 @dataclass(frozen=True)
 class MarksArgument:
-    """The marked runs (`schedule/rung.py`) of tiles of queries or keys, labelled by `bits` if
-    given."""
+    """The marked runs (`schedule/rung.py`) of tiles of queries or keys, labelled by any `bits`."""
 
     of: Of
     bits: BitsTable | None = None

@@ -94,7 +94,7 @@ def parse(text: str) -> Mask | Bias | Score:
     reads a file.
 
     Raises:
-        ValueError: the text, the column and what is wrong there.
+        ValueError: with the text, the column and the mistake.
     """
     if not isinstance(text, str):
         raise unreadable(str(text), 1, "expected a text.")
@@ -244,7 +244,7 @@ class _Reader:
             named[keyword.arg] = self._argument(keyword.value, level)
         signature = inspect.signature(function)
         try:
-            # Partly first: a misspelt name is told before what is missing because of it.
+            # Partly first: a misspelt name is reported before the arguments missing because of it.
             signature.bind_partial(*arguments, **named)
             signature.bind(*arguments, **named)
         except TypeError as problem:

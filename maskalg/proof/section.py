@@ -1,4 +1,4 @@
-"""A clause as a section: what remains when one index is eliminated position by position.
+"""A clause as a section: one index is eliminated position by position.
 
 Closed forms decide a whole tile at once; a section decides each of its keys (or each of its
 queries). A query keeps the key if it lies between two bounds and its entry satisfies a condition on

@@ -60,7 +60,7 @@ def write(structure: Structure, forms: ClosedForms) -> None:
         return
     again = _value(json.loads(text)[1], structure.slots)
     same = again.bounds == forms.bounds and json.dumps([key, _text(again)]) == text
-    if same and _code.__wrapped__() == _code():  # what proved is what was read before
+    if same and _code.__wrapped__() == _code():  # the code did not change meanwhile
         with suppress(OSError):
             replace(_path(key), (_digest(text) + text).encode())
 

@@ -157,7 +157,7 @@ class BlockMap(Shown):
         needs them on a GPU, with `block[1]` equal to its tile of keys and `block[0]` a multiple of
         the queries that a program takes, and a `mask_mod` that you write beside them.
 
-        Takes what `to_flex` takes, and raises what it raises.
+        Arguments and errors are those of `to_flex`.
 
         Source: FlashAttention-4 (Zadouri et al., 2026), `flash_attn.cute.block_sparsity`.
         """

@@ -73,9 +73,9 @@ class TritonHooks:
     """The hooks of a structure, read.
 
     Args:
-        structure: what they are of.
-        hooks: their text, and what its arguments are.
-        meaning: of the structure's formulas.
+        structure: the structure of the expression.
+        hooks: their text, and its arguments.
+        meaning: the meaning of the structure's formulas.
         wide: whether indices have 64 bits.
         library: other texts of files of the kernels, by name.
         run: whether the terms are to be computed at numbers and not proved: divisions by factors
@@ -143,8 +143,8 @@ class TritonHooks:
     def element(self, name: str, moving: str) -> Number:
         """The result of the hook `name` for a score, or a product, and a pair.
 
-        `moving` is the index that the loop runs over; what is held of the other one is computed
-        by `hold` first, and what `biased_ahead` finds behind the numbers by `ahead`.
+        `moving` is the index of the loop. First, `hold` computes values of the other index, and
+        `ahead` loads the entries that `biased_ahead` finds after the numbers.
         """
         suffix = "" if moving == "kv_idx" else "_of_keys"
         stands = Q if moving == "kv_idx" else K
@@ -301,7 +301,7 @@ class TritonHooks:
         return Pointer(Table(repr(table), "int"), INT32, none)
 
     def _at_distance(self, table: DistanceTable, at: Term) -> Term:
-        """The formula of a table of distances, which must be read at the pair's head and
+        """The formula of a table of distances, checked to be read at the pair's head and
         distance."""
         row, zero = (terms.variable(f"distance {name}") for name in ("row", "zero"))
         own = terms.add(zero, terms.subtract(K, Q))

@@ -262,7 +262,7 @@ def _most_of_32(structure: Structure) -> int:
 def _fits_32(structure: Structure, meaning: Meaning) -> Term:
     parts = [Q_LEN, KV_LEN, BATCHES, HEADS]
     parts += [terms.multiply(terms.number(2), size) for size in _numbers(structure, meaning)]
-    # `fits_int32` adds up what products are at most; they are at least what they are here.
+    # `fits_int32` adds up upper limits of products, which are at least these products.
     if structure.multiplies:
         products = list(map(meaning, _products(structure)))
         parts += [terms.most(product, terms.negate(product)) for product in products]

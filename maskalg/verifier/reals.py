@@ -135,9 +135,9 @@ class _Reals:
     """Terms as SymPy's expressions, in one case of their conditions.
 
     Args:
-        score: what the score is.
+        score: SymPy's expression for the score.
         case: conditions, and whether they hold.
-        given: what holds of the integers.
+        given: assumptions about the integers.
         ties: whether it matters which of two equal numbers is the larger: not for a derivative,
             which is that of either side where two pieces meet.
         unit: the variable of the scale, and SymPy's.

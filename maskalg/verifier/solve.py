@@ -217,8 +217,7 @@ def _divides_by_unknown(term: Term) -> bool:
 
 @dataclass(frozen=True)
 class _Formula:
-    """A term as a formula of z3; the laws of its functions and tables, by their z3 ids; inner
-    terms."""
+    """A term as a formula of z3, the laws of its functions and tables by z3 id, and inner terms."""
 
     value: Any
     laws: dict[int, Any]

@@ -72,8 +72,7 @@ def _served(call: Call, *, tables: bool = False) -> tuple[Backend, Call]:
 
 
 def _check_compiled(call: Call, tables: bool) -> None:
-    """Raise unless the compiled CPU kernel can compute the call; its tiles begin with documents
-    anyway."""
+    """Raise unless the compiled CPU kernel can compute the call: it begins tiles with documents."""
     from ..cpu.native.launch import kernel_for
 
     if not call.query.numel() or not call.value.numel():

@@ -51,7 +51,7 @@ _INFINITY: Final = 0x7F800000
 _MINUS_INFINITY: Final = _INFINITY - 2**31  # the sign is the highest of 32 bits
 _CONTIGUOUS_COPY_LIMIT: Final = 1 << 20  # bytes; a larger table is not copied without a word
 
-# Of tables of what biases are at each distance (`codegen/distance_tables.py`).
+# Limits of tables of biases by distance (`codegen/distance_tables.py`).
 _FEWEST_PAIRS: Final = 1 << 24  # computing fewer takes less than the tables
 _FEWEST_QUERIES: Final = 128  # steps of decoding have many distances for their pairs
 _MOST_ENTRIES: Final = 1 << 25
@@ -217,8 +217,8 @@ def _numbers_table(hooks: Hooks, call: Call) -> torch.Tensor:
     numbers = _numbers(hooks.scalars[MOST_PASSED:], call.form, call.extents)
 
     def make() -> tuple[torch.Tensor]:
-        # Added by kernels that are passed them: no memory of the host is copied, so that nothing
-        # waits for it and a graph does not read it.
+        # Kernels add the numbers, which are their arguments: a copy from the host would wait, and
+        # a graph would read the host's memory again.
         table = torch.zeros(len(numbers), dtype=torch.int32, device=device)
         torch._foreach_add_(table.unbind(), numbers)
         return (table,)

@@ -66,7 +66,7 @@ def with_finite_gradients(call: Call, saved: Saved, change: Change) -> tuple[Cal
     found = _finite((query, gradient, out), (0, 0, 0), (lse, of_lse, *rows), weighted)
     if not normalised:
         call = call._replace(weight=replace(call.weight, normalised=True))
-        found[2].zero_()  # of which the divisor's gradient is made
+        found[2].zero_()  # from which the divisor's gradient is computed
     return call._replace(query=found[0]), (found[2], rows[0]), (found[1], rows[1])
 
 

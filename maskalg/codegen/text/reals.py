@@ -58,8 +58,7 @@ def _split(held: Held, factors: list[Factor]) -> tuple[list[Factor], list[Factor
 
 
 def terms(node: Node) -> list[Node]:
-    """The terms of a real sum, with integers as one: their sum is exact, each rounded one is
-    not."""
+    """The terms of a real sum; integers are one term, whose sum is exact, unlike rounded terms."""
     integers = [term for term in node.args if term.kind == "int"]
     reals = _with_distances([term for term in node.args if term.kind != "int"])
     return [*reals, nodes.add(*integers)] if integers else reals

@@ -86,8 +86,7 @@ class TritonText:
         return other
 
     def longer(self, node: Node) -> TritonText:
-        """The same printer for a formula whose every digit matters: sums of entries have 64
-        bits."""
+        """The same printer for a formula whose digits all matter: sums of entries have 64 bits."""
         if self.long or not adds_to_entry(node):
             return self
         other = copy.copy(self)

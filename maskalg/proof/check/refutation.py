@@ -199,8 +199,7 @@ class _Search:
         return _Choice(((up, below + 1), (down, -below)))
 
     def confirmed(self, *, by_sums: bool) -> bool:
-        """Whether each blamed set of inequalities is contradictory, by SymPy or by its sum
-        (`by_sums`)."""
+        """Whether each blamed set of inequalities is contradictory, by SymPy or by sums."""
         if by_sums:
             return all(map(self._adds_up, self._cores.values()))
         return all(_contradictory(self._plain(core)) for core in self._cores)

@@ -2,8 +2,8 @@
 
 The dual simplex method in exact arithmetic, with Bland's rule, as solvers of theories use it
 (Dutertre and de Moura, A Fast Linear-Arithmetic Solver for DPLL(T), 2006). It finds which
-inequalities contradict each other; nobody has to trust it, since `refutation` has SymPy confirm
-every contradiction.
+inequalities contradict each other. Nobody has to trust it, since SymPy confirms every contradiction
+in `refutation`.
 
 Whole numbers are `int`, others `Fraction`: most are whole, and an addition of fractions takes ten
 times as long as one of integers.

@@ -101,8 +101,8 @@ class FullTiles:
     def _next(
         self, row: torch.Tensor, first: torch.Tensor, last: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """The next dropped key in `first..last` or FAR, and the key after which a tile may hold
-        none."""
+        """The next dropped key in `first..last` or FAR; the key after which a tile may be free of
+        one."""
         nearest = torch.full_like(first, FAR)
         passed = torch.full_like(first, FAR)
         for part in self._dropped:

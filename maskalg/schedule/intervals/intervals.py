@@ -163,7 +163,7 @@ def residue_tiles(residue: Residue, rows: Rows, block_kv: int) -> torch.Tensor:
     few = (some & ~enough).nonzero(as_tuple=True)
     if len(few[0]):
         low, high, modulus, wanted = (each[few] for each in (low, high, modulus, wanted))
-        # The first distance >= low with it; what is subtracted is between 0 and the modulus.
+        # The first distance >= low with it; the subtracted number is in 0..modulus - 1.
         first = low + torch.remainder(wanted - torch.remainder(low, modulus), modulus)
         found[few] = first <= high if residue.holds else first != low
     return found

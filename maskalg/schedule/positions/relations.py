@@ -41,8 +41,8 @@ class Categories(Rest):
 
     @cached_property
     def _groups(self) -> list[tuple[torch.Tensor, Maxima]]:
-        """For each 62 categories, as bits: those each other category allows, and each own
-        position's."""
+        """For each 62 categories, as bits: those that other categories allow, those of own
+        positions."""
         groups = []
         for start in range(0, self.allowed.shape[2], _CATEGORIES_OF_A_WORD):
             part = self.allowed[:, :, start : start + _CATEGORIES_OF_A_WORD]

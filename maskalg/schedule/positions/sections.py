@@ -295,7 +295,7 @@ def section_over(
 
 
 def _distant(section: Section, lengths: tuple[int, int], env: Environment) -> Distances:
-    """The condition that some distance q - k of a range of q and one k (or reversed) is in a
+    """The condition that some distance q - k, of a range of q (or k) and one k (or q), is in a
     set."""
     by_query = section.own == "q_idx"
     q_len, kv_len = lengths if by_query else lengths[::-1]

@@ -100,7 +100,7 @@ class _Found:
         return ~(self.kept[tile] & self.dropped[tile])
 
 
-Tiles = tuple[torch.Tensor, torch.Tensor, tuple[int, int]]  # of which tile, places, block
+Tiles = tuple[torch.Tensor, torch.Tensor, tuple[int, int]]  # index of the tile, places, block
 
 
 def looked_at(tiling: Tiling, places: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

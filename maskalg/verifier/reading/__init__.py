@@ -1,1 +1,1 @@
-"""Readers of rendered text: they share no code with what wrote it."""
+"""Readers of rendered text, which share no code with its writers."""

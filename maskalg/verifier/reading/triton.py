@@ -436,7 +436,7 @@ class Reader:
     def _load(self, pointer: Any, mask: Any = None, other: Any = None) -> Number:
         if not isinstance(pointer, Pointer):
             raise NotDefined("a load that is of no table")
-        # Addresses have 64 bits, as numbers modulo 2**64: what is added wraps nowhere else.
+        # Addresses count modulo 2**64, so the sum needs no wrapping at earlier steps.
         at = terms.unwrapped_ring(pointer.at, 64)
         inside = terms.TRUE if mask is None else as_number(mask).as_condition
         if self._loaded is not None:

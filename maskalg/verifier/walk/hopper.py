@@ -49,8 +49,7 @@ def lemmas_of_hopper(
 
 
 class _State(NamedTuple):
-    """The state of a walk: its run, i, how often it visited tile t, and whether once without the
-    mask."""
+    """The state of a walk: its run, i, visits to tile t, and whether one had no mask."""
 
     tile: Term
     end: Term

@@ -176,7 +176,7 @@ class Walker:
         """The result of a function of the module."""
         return self.reader.call(name, *args)
 
-    # --- what invariants speak of ---------------------------------------------------------------
+    # --- words of invariants --------------------------------------------------------------------
 
     def within(self, table: Table | Intervals | tuple[Any, ...], count: Any, tile: Any) -> Number:
         """Whether a tile lies in one of the first `count` intervals of a table."""

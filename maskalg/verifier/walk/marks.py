@@ -138,7 +138,7 @@ def _of_a_row(sources: Sources | None, milliseconds: int) -> tuple[Step, ...]:
 
 
 def _of_cells(walker: Walker, block: int, side: Term) -> None:
-    """`_marked_run` for tiles and cells of so many positions."""
+    """Proof steps for `_marked_run`, for given numbers of positions in tiles and cells."""
     j = _unknown(walker, "j", 0, _FARTHEST)
     row, columns = (_unknown(walker, name, 0, _MOST_CELLS) for name in ("row", "columns"))
     length, grain_bits = _unknown(walker, "length", 1, 2**30), _unknown(walker, "grain_bits", 6, 28)
@@ -197,7 +197,7 @@ def _within(x: Term, low: Term, high: Term) -> Term:
 
 @dataclass(frozen=True)
 class _Tile:
-    """Tile t of `block` positions, in a row of so many cells of `side` positions."""
+    """Tile t of `block` positions, in a row of cells of `side` positions."""
 
     block: int
     side: Term
@@ -385,8 +385,7 @@ def _of_cells_either_way(walker: Walker, block: int, from_last: int) -> None:
 
 
 def _with_spans(sources: Sources | None, milliseconds: int) -> tuple[Step, ...]:
-    """Proof steps for labels within intervals: t keeps a pair if both say so, and drops one unless
-    FULL in either."""
+    """Proof steps for labels within intervals: t keeps (drops) a pair if both say so."""
     walker = _walker(sources, milliseconds)
     j = _unknown(walker, "j", 0, 2**30)
     names = ("spans", "marks")

@@ -112,7 +112,7 @@ def _of_rows(rows: int, sources: Sources | None, milliseconds: int) -> list[Step
         is_inside(row, mask)
         if half or other != 0:
             raise NotDefined("visits that are read from another half")
-        # Each row is read before what is stored for it.
+        # Each row is read before its count is stored.
         walker.given += _laws(row)
         return Number(_visit(row), INT32)
 

@@ -183,7 +183,7 @@ def _formula(text: str) -> str:
 
 
 def _drawn(expression: Expression, facts: list[str]) -> str | None:
-    """The picture of an expression; what it shows is added to the facts."""
+    """The picture of an expression; adds facts about the picture to `facts`."""
     if is_curve(expression):
         return None
     lengths = lengths_to_show(expression, FIRST)

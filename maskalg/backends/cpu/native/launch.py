@@ -213,7 +213,7 @@ def backward(
 def _arguments(
     call: Call, kernel: Kernel, out: torch.Tensor, lse: torch.Tensor | None
 ) -> tuple[list[int], list[object]]:
-    """`Call` of skeleton.cpp up to the backward pass, and what must live as long as the call."""
+    """`Call` of skeleton.cpp without the backward pass, and objects that must outlive the call."""
     query, key, value, extents = call.query, call.key, call.value, call.extents
     numbers, held = _numbers(call.form, bounded=bool(kernel.bounds))
     packed = (ctypes.c_int64 * max(len(numbers), 1))(*numbers)

@@ -22,8 +22,8 @@ from .launch import Launch
 T = TypeVar("T")
 
 MOST_SPILLED: Final = 256
-"""Bytes of memory in which a thread may keep what registers do not hold, where a tile is left that
-keeps fewer. Measured on an H200, so few cost less than a smaller tile does."""
+"""Bytes that a thread may spill if a tile that spills fewer is left. Measured on an H200: so few
+cost less than a smaller tile."""
 
 _NO_ROOM: Final = "it needs more shared memory or registers than the GPU has"
 _MOST: Final = 4096

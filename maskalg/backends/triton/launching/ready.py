@@ -124,7 +124,7 @@ class Template(NamedTuple):
 
 
 Launches = tuple[list[Template], list[torch.Tensor], Made]
-"""Launches, the tensors they read that are the same at each call, and what they make."""
+"""Launches, the tensors they read that are the same at each call, and the tensors they make."""
 
 
 def template_of(launch: Launch, found: Sequence[Any]) -> Template | None:

@@ -99,7 +99,7 @@ def _wrong(
     lists: tuple[_List, int, _List, int],
     of: tuple[Callable[[int], bool], Callable[[int], bool]],
 ) -> Iterator[str]:
-    """Keys, and tiles of keys, of which something else is done than `of` says of their keys."""
+    """Errors of the loop on a row; `of` says whether to keep, and whether to drop, a key."""
     kept, dropped = of
     at, touched, masked, unfull = lists
     (touched, at), (unfull, masked) = names["united"](at, touched), names["united"](masked, unfull)
