@@ -194,12 +194,13 @@ def attention(
 def traced(query: torch.Tensor, backend: str) -> bool:
     """Whether a tracer or a mode watches the call, and must see one operator instead of its parts.
 
-    That is torch.compile and torch.export, the transforms of torch.func, dispatch modes (fake
-    tensors, selective checkpointing, counters) and tensors of other classes. Plain calls skip the
-    operator, which costs tens of microseconds. The reference backend shows its differentiable
-    operations instead, except to torch.compile, which does not follow the search for a structure.
+    That is torch.compile and torch.export, torch.jit.trace, the transforms of torch.func, dispatch
+    modes (fake tensors, selective checkpointing, counters) and tensors of other classes. Plain
+    calls skip the operator, which costs tens of microseconds. The reference backend shows its
+    differentiable operations instead, except to torch.compile and torch.jit.trace, which do not
+    follow the search for a structure.
     """
-    if torch.compiler.is_compiling():
+    if torch.compiler.is_compiling() or torch._C._is_tracing():
         return True
     if TRAITS[backend].of_torch:
         return False

@@ -17,9 +17,11 @@ def transformed() -> bool:
 
 
 def watched(*tensors: torch.Tensor) -> bool:
-    """Whether there is a trace, a transform of `torch.func`, a dispatch mode (fake tensors,
-    selective checkpointing, counters), or a tensor of another class."""
-    if torch.compiler.is_compiling() or transformed() or torch._C._len_torch_dispatch_stack() > 0:
+    """Whether there is a trace (also of torch.jit), a transform of `torch.func`, a dispatch mode
+    (fake tensors, selective checkpointing, counters), or a tensor of another class."""
+    if torch.compiler.is_compiling() or torch._C._is_tracing() or transformed():
+        return True
+    if torch._C._len_torch_dispatch_stack() > 0:
         return True
     for tensor in tensors:  # noqa: SIM110 - a generator takes longer, and every call passes here
         if type(tensor) not in PLAIN:

@@ -66,7 +66,9 @@ def attend_traced(
             reals.append(value_bound)
     inputs = (query, key, value, *tables)
     differentiable = torch.is_grad_enabled() and any(t.requires_grad for t in inputs)
-    lse_wanted = wanted.return_lse or weight.sink is not None or differentiable
+    # A trace of torch.jit is one graph for training and for inference.
+    recorded = not torch.compiler.is_compiling() and torch._C._is_tracing()
+    lse_wanted = wanted.return_lse or weight.sink is not None or differentiable or recorded
     weights = "exp" if weight.formula is None else "mean" if weight.normalised else "sum"
     plain = torch.compiler.is_compiling() or not transformed()
     operator = torch.ops.maskalg.attention_forward if plain else transforms.forward

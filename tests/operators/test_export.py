@@ -74,6 +74,21 @@ def test_saved_and_loaded_where_the_structure_is_new(monkeypatch):
     assert_equal([torch.export.load(file).module()(*example(70))], [wanted])
 
 
+@pytest.mark.parametrize("backend", ["cpu", "reference"])
+@pytest.mark.filterwarnings("ignore:`torch.jit")
+def test_a_trace_of_torch_jit(backend):
+    """It is one graph for training and inference, at any length and with any documents."""
+    model = Model()
+    model.attention._backend = backend
+    traced = torch.jit.trace(model, example(70))
+    assert "maskalg::attention_forward" in str(traced.inlined_graph)
+    for length in (70, 101, 12):
+        arguments = example(length, 7)
+        assert_equal([traced(*arguments)], [model(*arguments)])
+    wanted = torch.autograd.grad(model(*arguments).sum(), model.parameters())
+    assert_equal(torch.autograd.grad(traced(*arguments).sum(), model.parameters()), wanted)
+
+
 def test_a_buffer_that_may_be_too_short_is_named():
     """The length's range must keep to what the tensor has."""
 
