@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 
 import torch
 
+from .. import errors
 from ..engine.extents import Extents
 from ..engine.float8 import Descales, out_dtype
 from ..engine.normal_form import Bound
@@ -123,6 +124,19 @@ class Call(NamedTuple):
 
 
 Result = tuple[torch.Tensor, torch.Tensor | None]
+
+
+def check_change(*change: torch.Tensor | None) -> None:
+    """Refuse gradients that kernels do not differentiate: to differentiate twice, or batched."""
+    if torch.is_grad_enabled():
+        raise errors.no_double_backward()
+    kinds = torch._C._functorch
+    for each in change:
+        # The first is `torch.func.vmap`'s, the other autograd's own.
+        if each is not None and (
+            kinds.is_batchedtensor(each) or kinds.is_legacy_batchedtensor(each)
+        ):
+            raise errors.no_batched_gradients()
 
 
 def scale_of(query: torch.Tensor, scale: float | None) -> float:

@@ -46,6 +46,14 @@ def no_double_backward() -> BackendError:
     )
 
 
+def no_batched_gradients() -> BackendError:
+    return BackendError(
+        "several gradients at once of one call (is_grads_batched=True, jacobian(vectorize=True)) "
+        "are not built. Write torch.func.jacrev(function), where the function calls ma.attention, "
+        "or backend='reference'."
+    )
+
+
 def no_dropout(found: object) -> BackendError:
     return BackendError(
         f"attention: dropout_p={found!r}, and dropout of attention weights is not built. "

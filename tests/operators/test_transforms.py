@@ -143,6 +143,18 @@ def test_the_gradient_of_a_gradient_is_refused():
         grad(slope)(q)
 
 
+def test_several_gradients_of_one_call_are_refused():
+    q, k, v = (t[:, :2, :5, :3] for t in plain(1))
+
+    def attend(q, backend=None):
+        return ma.attention(q, k, v, causal, backend=backend)
+
+    with pytest.raises(ma.BackendError, match=r"is_grads_batched.*torch\.func\.jacrev"):
+        torch.autograd.functional.jacobian(attend, q, vectorize=True)
+    found = torch.autograd.functional.jacobian(lambda q: attend(q, "reference"), q, vectorize=True)
+    assert_close([found], [jacrev(attend)(q)])
+
+
 def test_vmap_in_a_compiled_function():
     def attend(q, k, v):
         return vmap(lambda *t: ma.attention(*t, SCORE))(q, k, v)

@@ -11,8 +11,7 @@ from typing import Any, cast
 
 import torch
 
-from ... import errors
-from ..call import Call, Result
+from ..call import Call, Result, check_change
 from ..dropped import without_dropped
 from ..results import with_sink
 from ..traits import Explained
@@ -107,8 +106,7 @@ class _Attention(torch.autograd.Function):
     def backward(
         ctx: Any, grad_out: torch.Tensor | None, grad_lse: torch.Tensor | None
     ) -> tuple[torch.Tensor | None, ...]:
-        if torch.is_grad_enabled():
-            raise errors.no_double_backward()
+        check_change(grad_out, grad_lse)
         query, key, value, out, lse, *_ = ctx.saved_tensors
         call = ctx.call.with_inputs(query, key, value)
         wanted = ctx.needs_input_grad[5:]
