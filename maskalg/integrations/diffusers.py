@@ -27,7 +27,7 @@ from .written import from_tensor
 try:
     import diffusers
 except ImportError as missing:
-    raise messages.integration_needs("diffusers", "0.42") from missing
+    raise messages.integration_needs("diffusers", "0.42", missing) from missing
 
 NAME: Final = "maskalg"
 

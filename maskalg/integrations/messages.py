@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+from importlib.metadata import PackageNotFoundError, version
+
 from ..errors import BackendError, MaskTypeError, MaskValueError, MissingPackageError
 
 _DROPOUTS = ("attention_dropout", "attention_probs_dropout_prob", "attn_pdrop", "dropout_rate")
 
 
-def integration_needs(package: str, least: str) -> MissingPackageError:
-    return MissingPackageError(
+def integration_needs(package: str, least: str, missing: ImportError) -> MissingPackageError:
+    says = (
         f"maskalg.integrations.{package} needs {package} {least} or newer: "
         f"pip install 'maskalg[{package}]'."
+    )
+    try:
+        found = version(package)
+    except PackageNotFoundError:
+        return MissingPackageError(says)
+    cause: BaseException = missing
+    while cause.__cause__ is not None:
+        cause = cause.__cause__
+    return MissingPackageError(
+        f"{says} {package} {found} is installed, and importing it failed: {cause}"
     )
 
 

@@ -117,7 +117,7 @@ def register() -> None:
         import trl
         from trl.experimental.async_grpo import packing
     except ImportError as missing:
-        raise messages.integration_needs("trl", "1.16") from missing
+        raise messages.integration_needs("trl", "1.16", missing) from missing
     for name in ("tree_attention", "register_tree_attention", "TREE_ATTENTION"):
         if name not in vars(packing):
             raise messages.registry_changed("trl", trl.__version__, name)

@@ -12,6 +12,7 @@ from diffusers.models.attention_dispatch import attention_backend, dispatch_atte
 
 import maskalg as ma
 from maskalg.integrations import diffusers as ours
+from maskalg.integrations import messages
 
 MASK = ma.sliding(3) | ma.prefix(2)
 ROUNDING = 64 * 2.0**-24
@@ -126,5 +127,10 @@ def test_what_to_install_is_said(name, monkeypatch):
     for module in [m for m in sys.modules if m.startswith(f"maskalg.integrations.{name}")]:
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(ImportError, match=rf"pip install 'maskalg\[{name}\]'"):
+    with pytest.raises(ImportError, match=rf"pip install 'maskalg\[{name}\]'.*import.* failed"):
         __import__(f"maskalg.integrations.{name}")
+
+
+def test_what_to_install_is_said_where_nothing_is():
+    error = messages.integration_needs("no_such_package", "1.0", ImportError("none"))
+    assert str(error).endswith("pip install 'maskalg[no_such_package]'.")

@@ -1,5 +1,7 @@
 """Models of transformers: the results and gradients of eager attention, from formulas."""
 
+import copy
+
 import pytest
 import torch
 
@@ -404,6 +406,9 @@ def test_a_model_mask_is_no_tensor():
     for compute in (lambda: mask[:, :, :, :2], lambda: mask + 1.0, lambda: 1.0 + mask):
         with pytest.raises(ma.MaskTypeError, match="a formula here, not a tensor"):
             compute()
+    with pytest.raises(AttributeError, match=r"\(attention_mask\.dtype\), .* formula here.*eager"):
+        _ = mask.dtype
+    assert copy.deepcopy(mask).shape == mask.shape
 
 
 def test_both_interfaces_have_one_name():
@@ -414,6 +419,28 @@ def test_both_interfaces_have_one_name():
 
 
 # --- in compiled models --------------------------------------------------------------------------
+
+
+def test_a_whole_graph_is_told_to_take_the_mask():
+    torch._dynamo.reset()
+    model, _ = pair("llama")
+    with pytest.raises(torch._dynamo.exc.Unsupported, match=r"attention_mask=model_mask\(mask, "):
+        torch.compile(model, backend="eager", fullgraph=True)(tokens())
+
+
+def test_a_model_is_exported_with_its_own_masks():
+    model, eager = pair("gemma3")
+    length = torch.export.Dim("length", min=2, max=64)
+    inputs = {"input_ids": tokens(), "attention_mask": padding("left")}
+    shapes = {name: {1: length} for name in inputs}
+    program = torch.export.export(
+        model, (), {**inputs, "use_cache": False}, strict=False,
+        dynamic_shapes={**shapes, "use_cache": None},
+    )  # fmt: skip
+    kept = padding("left", 2, 21, 7)
+    inputs = {"input_ids": tokens(2, 21), "attention_mask": kept, "use_cache": False}
+    found, wanted = program.module()(**inputs).logits, eager(**inputs).logits
+    assert close(found[kept.bool()], wanted[kept.bool()])
 
 
 def test_a_compiled_model_takes_the_mask():

@@ -22,7 +22,7 @@ from .. import messages
 try:
     from transformers import AttentionInterface, AttentionMaskInterface
 except ImportError as missing:
-    raise messages.integration_needs("transformers", "5.17") from missing
+    raise messages.integration_needs("transformers", "5.17", missing) from missing
 
 from .attend import attend
 from .continuous import attend_continuous

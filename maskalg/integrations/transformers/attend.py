@@ -134,7 +134,9 @@ def _check_shape(mask: ModelMask, query: torch.Tensor, kv_len: int) -> None:
     if mask.shape[0] not in (1, batch) or mask.shape[2:] != (q_len, kv_len):
         raise MaskValueError(
             f"the mask was built for {list(mask.shape)} [batch, 1, q_len, kv_len], and attention "
-            f"is called with batch {batch}, q_len {q_len}, kv_len {kv_len}."
+            f"is called with batch {batch}, q_len {q_len}, kv_len {kv_len}. Pass "
+            f"model_mask(mask, {batch}, {q_len}, {kv_len}). A model that adds keys of its own to "
+            'those of its mask needs attn_implementation="eager".'
         )
 
 

@@ -116,7 +116,10 @@ def make_mask(
 
 
 # torch.compile does not look inside: it would have to trace what traces.
-@torch.compiler.disable  # type: ignore[untyped-decorator]
+@torch.compiler.disable(  # type: ignore[untyped-decorator]
+    reason="the masks of a model are made outside of graphs. With fullgraph=True write "
+    "attention_mask=model_mask(mask, batch, q_len), and in torch.export strict=False."
+)
 def _built(
     given: tuple[Callable[..., Any] | None, object],
     q_offset: int | torch.Tensor,

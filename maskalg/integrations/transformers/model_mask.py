@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 import torch
 
-from ...errors import MaskValueError
+from ...errors import MaskAttributeError, MaskValueError
 from ...formula.entries import readable
 from ...values.algebra import Mask, Score
 from ...values.masks import document
@@ -48,6 +48,11 @@ class ModelMask:
             documents = within_documents(batch, (queries, q_len), (keys, kv_len))
             self._packed = queries, keys, documents & self.score
         return self._packed[2]
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("_"):  # of protocols, such as copying
+            raise AttributeError(name)
+        raise MaskAttributeError(str(messages.mask_is_no_tensor(f"attention_mask.{name}")))
 
     def __getitem__(self, places: object) -> NoReturn:
         raise messages.mask_is_no_tensor("attention_mask[…]")
