@@ -12,6 +12,7 @@ from ..engine.extents import Extents
 from ..engine.float8 import Descales, out_dtype
 from ..engine.normal_form import Bound
 from ..engine.pages import Pages
+from ..formula.watched import batched
 from ..values.weights import Weight, softmax
 from .results import row_steps
 
@@ -130,13 +131,8 @@ def check_change(*change: torch.Tensor | None) -> None:
     """Refuse gradients that kernels do not differentiate: to differentiate twice, or batched."""
     if torch.is_grad_enabled():
         raise errors.no_double_backward()
-    kinds = torch._C._functorch
-    for each in change:
-        # The first is `torch.func.vmap`'s, the other autograd's own.
-        if each is not None and (
-            kinds.is_batchedtensor(each) or kinds.is_legacy_batchedtensor(each)
-        ):
-            raise errors.no_batched_gradients()
+    if any(each is not None and batched(each) for each in change):
+        raise errors.no_batched_gradients()
 
 
 def scale_of(query: torch.Tensor, scale: float | None) -> float:

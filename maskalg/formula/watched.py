@@ -16,10 +16,21 @@ def transformed() -> bool:
     return torch._C._are_functorch_transforms_active()
 
 
+def recorded() -> bool:
+    """Whether torch.jit records a trace."""
+    return torch._C._is_tracing()
+
+
+def batched(tensor: torch.Tensor) -> bool:
+    """Whether a tensor holds many, of `torch.func.vmap` or of autograd's batched gradients."""
+    kinds = torch._C._functorch
+    return bool(kinds.is_batchedtensor(tensor) or kinds.is_legacy_batchedtensor(tensor))
+
+
 def watched(*tensors: torch.Tensor) -> bool:
     """Whether there is a trace (also of torch.jit), a transform of `torch.func`, a dispatch mode
     (fake tensors, selective checkpointing, counters), or a tensor of another class."""
-    if torch.compiler.is_compiling() or torch._C._is_tracing() or transformed():
+    if torch.compiler.is_compiling() or recorded() or transformed():
         return True
     if torch._C._len_torch_dispatch_stack() > 0:
         return True

@@ -15,7 +15,7 @@ from ..engine.pages import Pages, pages_gradient
 from ..formula.derived import follow
 from ..formula.expression import Expression
 from ..formula.parameters import INTEGERS
-from ..formula.watched import transformed
+from ..formula.watched import recorded, transformed
 from ..values.weights import Weight
 from . import transforms
 from .inputs import check_tensor, check_weight
@@ -67,8 +67,8 @@ def attend_traced(
     inputs = (query, key, value, *tables)
     differentiable = torch.is_grad_enabled() and any(t.requires_grad for t in inputs)
     # A trace of torch.jit is one graph for training and for inference.
-    recorded = not torch.compiler.is_compiling() and torch._C._is_tracing()
-    lse_wanted = wanted.return_lse or weight.sink is not None or differentiable or recorded
+    traced = not torch.compiler.is_compiling() and recorded()
+    lse_wanted = wanted.return_lse or weight.sink is not None or differentiable or traced
     weights = "exp" if weight.formula is None else "mean" if weight.normalised else "sum"
     plain = torch.compiler.is_compiling() or not transformed()
     operator = torch.ops.maskalg.attention_forward if plain else transforms.forward

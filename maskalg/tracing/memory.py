@@ -8,6 +8,7 @@ trace to one formula, so the second need not be traced.
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -23,6 +24,7 @@ from ..formula.parameters import INT32_MAX, Parameter, Scalar, Table
 from .bounds import Bounds
 from .captures import LONGEST, default_names, is_ours, names
 from .meanings.minus_infinity import is_minus_infinity
+from .meanings.wrapping import ENDS
 from .recorder import Key, Recorder
 
 Captured = int | float | torch.Tensor
@@ -37,7 +39,7 @@ class Signature:
     """The code of a function and of those it calls, and what they capture.
 
     Attributes:
-        key: all of it but the values; kinds, signs, dtypes, ranks and devices of them.
+        key: all of it but the values; kinds, signs, widths, dtypes, ranks and devices of them.
         places: where each value was found, as `Captures` names it.
         values: the captured numbers and tensors.
     """
@@ -99,8 +101,8 @@ class _Walk:
             return
         if not math.isfinite(value) or abs(value) > INT32_MAX:
             raise _Unlike
-        # Signs decide which bounds a formula declares.
-        self.key += (type(value), (value > 0) - (value < 0))
+        # Signs decide which bounds a formula declares, widths which entries it may meet.
+        self.key += (type(value), (value > 0) - (value < 0), bisect_right(ENDS, value))
         self.values[place] = value
 
     def _tensor(self, tensor: torch.Tensor) -> None:

@@ -62,7 +62,7 @@ def traced_narrow(sign: str, name: str, dtype: object) -> MaskTypeError:
 
 def traced_number(number: int, name: str, dtype: object) -> MaskTypeError:
     return MaskTypeError(
-        f"{number} wraps in {dtype}, into which torch turns it beside {name}; no formula does. "
+        f"{number} is no {dtype}, the dtype of {name}: torch wraps it, which no formula does. "
         f"Write {name}.long(), {OPAQUE}."
     )
 

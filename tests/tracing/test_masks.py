@@ -234,8 +234,25 @@ LESS_THAN_0 = -1
 )
 def test_numbers_that_bytes_do_not_hold_wrap(wrapping):
     """torch says that no byte is more than -1, as it compares it with 255."""
-    with pytest.raises(TypeError, match=r"\d wraps in torch.uint8, .*BYTES\.long"):
+    with pytest.raises(TypeError, match=r"\d is no torch.uint8, .*BYTES\.long"):
         ma.mask(wrapping)
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.uint16])
+def test_a_number_that_fits_no_more_is_refused_after_one_that_did(dtype):
+    """The formula of a function with other numbers is remembered, and fits those alone."""
+    entries, ends = torch.arange(9).to(dtype), torch.iinfo(dtype)
+
+    def less(n):
+        return lambda b, h, q, k: (entries[k] < n) & (q >= k)
+
+    for fits in (ends.max - 1, ends.max):
+        ma.mask(less(fits))
+    with pytest.raises(TypeError, match=f"{ends.max + 1} is no {dtype}"):
+        ma.mask(less(ends.max + 1))
+    with pytest.raises(TypeError, match=f"{ends.min - 1} is no {dtype}"):
+        ma.mask(less(ends.min - 1))
+    ma.mask(less(ends.min))
 
 
 @pytest.mark.parametrize(
@@ -265,7 +282,7 @@ def test_numbers_past_32_bits_wrap_with_integers_of_32():
         lambda b, h, q, k: (short[q] * 10**10) > k,
         lambda b, h, q, k: ((short[q] + 1) * 10**10) > k,
     ):
-        with pytest.raises(TypeError, match=r"\d wraps in torch.int32, .*(x|short)\.long"):
+        with pytest.raises(TypeError, match=r"\d is no torch.int32, .*(x|short)\.long"):
             ma.mask(wrapping)
     for exact in (
         lambda b, h, q, k: (q.long() * 10**10) > k,

@@ -41,7 +41,7 @@ class Sides:
 
 @dataclass(frozen=True)
 class TilePairs:
-    """Pairs of tiles to decide: all limits of the other tile include the whole own tile.
+    """Pairs of tiles, decided as if the limits of every other position included the own tile.
 
     `at` (batch entry and head), `own` and `other` (indices of tiles) are broadcast with each other;
     `of` are the tiles.

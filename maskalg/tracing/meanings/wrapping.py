@@ -13,6 +13,8 @@ from ...formula.parameters import Scalar, Table
 from .. import messages
 
 NARROW: Final = (torch.uint8, torch.int8, torch.int16, torch.uint16)
+ENDS: Final = sorted({end for x in map(torch.iinfo, NARROW) for end in (x.min, x.max + 1)})
+"""Where integers begin or cease to fit one of these: two between the same ends fit the same."""
 _COMPUTED: Final = (
     *("add", "mul", "floordiv", "mod", "min", "max", "where"), *("bitand", "bitor", "bitxor"),
 )  # fmt: skip
@@ -84,9 +86,9 @@ def _is_number(node: Node) -> bool:
 
 
 def _small(operands: Iterable[Node]) -> tuple[str, torch.dtype] | None:
-    """The dtype of less than 64 bits that torch computes integers in, and a name of one of them.
+    """The dtype that torch computes integers of less than 64 bits in, and the name of one of them.
 
-    None as far as conversions and tensors do not tell of one.
+    None if an operand has 64 bits or is real, or if its dtype is not known.
     """
     found = []
     for node in operands:
