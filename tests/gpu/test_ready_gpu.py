@@ -274,7 +274,7 @@ def test_gradients_in_a_graph_are_those_of_its_replay(mask, kernels):
 
 
 @pytest.mark.parametrize("of", ["documents", "numbers"])
-def test_tables_of_a_graph_are_its_own(of):
+def test_tables_of_a_graph_are_its_own(of, launched):
     from maskalg.engine.normal_form import bound
 
     ids = torch.arange(LENGTH, device="cuda") // 50
