@@ -3,6 +3,7 @@
     python benchmarks/gpu_parallel.py                            # all GPUs, 32k and 256k tokens
     python benchmarks/gpu_parallel.py --len 32768 causal window  # masks whose name holds a word
     python benchmarks/gpu_parallel.py --of alone,ring            # contenders, likewise
+    python benchmarks/gpu_parallel.py --calls 4                  # calls in a row, as of layers
     python benchmarks/gpu_parallel.py --ranks 2 --len 2048       # gloo, where there is no GPU
 
 All ranks share one sequence. For each mask, forward and backward:
@@ -14,8 +15,8 @@ All ranks share one sequence. For each mask, forward and backward:
   keys and values are repeated for it;
 - `torch head-tail`, `torch PTRR`: FlexAttention, compiled, with all keys gathered by torch.
 
-Columns: milliseconds of the slowest rank, forward and both passes, medians of rounds in which all
-take turns; `scaling`, alone / (ranks * both) in per cent, and what the plan allows of it by its
+Columns: milliseconds of a call on the slowest rank, forward and both passes, medians of rounds in
+which all take turns, and wait for the GPU before and after `--calls` of them; `scaling`, alone / (ranks * both) in per cent, and what the plan allows of it by its
 tiles; MiB of keys and values that a rank gets forward, the mean; GiB of memory on the fullest rank;
 and the largest error of the output against `alone`, in units of the largest output. bfloat16 (CPU:
 float32), 16 heads on 4, 128 dimensions. What a contender cannot run is said.
@@ -162,15 +163,16 @@ def of_balancer(inputs: Inputs, mesh: DeviceMesh, balancer: Any) -> torch.Tensor
     return order.chunk(mesh.size())[mesh.get_local_rank()]
 
 
-def slowest(run: Callable[[], object], device: torch.device) -> float:
-    """Milliseconds of the slowest rank, which all begin together."""
+def slowest(run: Callable[[], object], calls: int, device: torch.device) -> float:
+    """Milliseconds of a call on the slowest rank; all begin together."""
     distributed.barrier()
     wait = torch.cuda.synchronize if device.type == "cuda" else lambda: None
     wait()
     started = time.perf_counter()
-    run()
+    for _ in range(calls):
+        run()
     wait()
-    return of_all(1000 * (time.perf_counter() - started), device)
+    return of_all(1000 * (time.perf_counter() - started) / calls, device)
 
 
 def of_all(number: float, device: torch.device) -> float:
@@ -227,8 +229,8 @@ def measured(
     for turn in range(options.rounds + 1):
         for of, each in contenders.items():
             with torch.no_grad():
-                forward = slowest(each.forward, device)
-            both = slowest(each.both, device)
+                forward = slowest(each.forward, options.calls, device)
+            both = slowest(each.both, options.calls, device)
             if turn:
                 times.setdefault((of, "forward"), []).append(forward)
                 times.setdefault((of, "both"), []).append(both)
@@ -292,6 +294,7 @@ def main() -> None:
     parser.add_argument("--len", dest="tokens", type=int, nargs="*", default=[1 << 15, 1 << 18])
     parser.add_argument("--ranks", type=int, default=torch.cuda.device_count() or 2)
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--calls", type=int, default=1, help="calls in a row")
     parser.add_argument("--of", default="", help="contenders, beside `alone`")
     options = parser.parse_args()
     with socket.create_server(("localhost", 0)) as free:
