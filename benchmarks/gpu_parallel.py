@@ -16,10 +16,11 @@ All ranks share one sequence. For each mask, forward and backward:
 - `torch head-tail`, `torch PTRR`: FlexAttention, compiled, with all keys gathered by torch.
 
 Columns: milliseconds of a call on the slowest rank, forward and both passes, medians of rounds in
-which all take turns, and wait for the GPU before and after `--calls` of them; `scaling`, alone / (ranks * both) in per cent, and what the plan allows of it by its
-tiles; MiB of keys and values that a rank gets forward, the mean; GiB of memory on the fullest rank;
-and the largest error of the output against `alone`, in units of the largest output. bfloat16 (CPU:
-float32), 16 heads on 4, 128 dimensions. What a contender cannot run is said.
+which all take turns, and wait for the GPU before and after `--calls` of them; `scaling`, alone /
+(ranks * both) in per cent, and what the plan allows of it by its tiles; MiB of keys and values that
+a rank gets forward, the mean; GiB of memory on the fullest rank; and the largest error of the
+output against `alone`, in units of the largest output. bfloat16 (CPU: float32), 16 heads on 4, 128
+dimensions. What a contender cannot run is said.
 """
 
 from __future__ import annotations

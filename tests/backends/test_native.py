@@ -1,8 +1,11 @@
 """The compiled kernels of the CPU backend against float64, and what happens without them."""
 
 import os
+import platform
+import re
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 import torch
@@ -406,3 +409,16 @@ def test_another_default_device():
     assert {t.device.type for t in (out, lse, *found)} == {"cpu"}
     wanted = torch.autograd.grad(ma.attention(*tensors, causal).sum(), tensors)
     assert all(map(torch.equal, found, wanted))
+
+
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="reads x86 assembly")
+@pytest.mark.parametrize("processor", ["x86-64", "x86-64-v3", "x86-64-v4"])
+def test_sums_of_products_stay_in_registers(processor, tmp_path):
+    """A vector wider than the machine's lies on the stack, and each product waits for it."""
+    skeleton, text = Path(launch.__file__).with_name("skeleton.cpp"), tmp_path / "text.s"
+    flags = (*door._FLAGS, "-ffp-contract=fast", f"-march={processor}", "-S", "-o", str(text))
+    subprocess.run([door.compiler(), *flags, str(skeleton)], check=True, timeout=300)
+    functions = re.findall(r"^_Z\d+product_of.*?\.cfi_endproc", text.read_text(), re.M | re.S)
+    products = re.findall(r"^\s*v?(?:f[n]?madd\w+ps|mulps|addps)\b.*", "\n".join(functions), re.M)
+    assert products
+    assert not [line for line in products if re.search(r"%[re][sb]p", line)]

@@ -14,27 +14,33 @@
 #include <string.h>
 
 typedef int64_t I;
-typedef float V __attribute__((vector_size(64)));
-typedef int32_t VI __attribute__((vector_size(64)));
 
 static const I TILE = 48;  // queries of a tile, or keys where these are the lanes
 static const I BLOCK = 64;  // keys that are computed at once
-static const I LANES = 16;  // of a vector
+static const I STEP = 16;  // columns: each matrix that is computed has a multiple of it
 static const I MOST_MEMORY = 64 << 20;  // bytes of a thread for sums of dQ
 static const float L2E = 1.4426950408889634f;
 static const float FAR = 8.f;  // weights relative to a reference are at most exp(FAR)
 
-// Rows of the innermost product beside N vectors: as many as the registers of the machine hold.
+// Lanes of a vector of the machine: wider ones compile, and lie in memory. Then the most vectors of
+// the innermost product, and its rows beside N of them: as many as there are registers for.
 #ifdef __AVX512F__
-static const int VECTORS = 4;
+static const int LANES = 16, VECTORS = 4;
 constexpr int rows_beside(int n) { return n == 4 ? 6 : 8; }
 #elif defined(__AVX__)
-static const int VECTORS = 1;
+static const int LANES = 8, VECTORS = 2;
+constexpr int rows_beside(int) { return 6; }
+#elif defined(__aarch64__)
+static const int LANES = 4, VECTORS = 4;
 constexpr int rows_beside(int) { return 6; }
 #else
-static const int VECTORS = 1;
+static const int LANES = 4, VECTORS = 2;
 constexpr int rows_beside(int) { return 4; }
 #endif
+
+typedef float V __attribute__((vector_size(4 * LANES)));
+typedef float U __attribute__((vector_size(4 * LANES), aligned(4)));
+typedef int32_t VI __attribute__((vector_size(4 * LANES)));
 
 // [batch, head, row, column] with steps in elements.
 struct Tensor {
@@ -231,24 +237,23 @@ __attribute__((noinline)) static void product_of(const float* a, I ra, I ta, I R
   }
 }
 
-// The same for all columns, a multiple of LANES.
+// The same for all columns, a multiple of STEP.
 template <bool ADD>
 static inline void product(const float* a, I ra, I ta, I R, I T, const float* b, float* c,
                            I width) {
   for (I left = width / LANES, n; left; left -= n, b += n * LANES, c += n * LANES) {
-    n = VECTORS < 4 ? 1 : left % 3 == 0 || left == 5 ? 3 : least(left, 4);
-    if (n == 1) product_of<1, ADD>(a, ra, ta, R, T, b, c, width);
+    n = LANES < STEP ? VECTORS : left % 3 == 0 || left == 5 ? 3 : least(left, VECTORS);
+    if (n == VECTORS) product_of<VECTORS, ADD>(a, ra, ta, R, T, b, c, width);
 #ifdef __AVX512F__
+    if (n == 1) product_of<1, ADD>(a, ra, ta, R, T, b, c, width);
     if (n == 2) product_of<2, ADD>(a, ra, ta, R, T, b, c, width);
     if (n == 3) product_of<3, ADD>(a, ra, ta, R, T, b, c, width);
-    if (n == 4) product_of<4, ADD>(a, ra, ta, R, T, b, c, width);
 #endif
   }
 }
 
 // Whether rows hold NaN or an infinity.
 static bool wild(const float* rows, I step, I count, I dim) {
-  typedef float U __attribute__((vector_size(64), aligned(4)));
   V sum = V{};
   float rest = 0.f;
   for (I i = 0; i < count; i++) {
@@ -472,7 +477,7 @@ static bool work_of(const Call& c, Work* w) {
     pthread_setspecific(kept, memory);
     if (!memory) return false;
   }
-  float* at = (float*)memory + LANES;
+  float* at = (float*)memory + STEP;
   for (int i = 0; i < 12; i++) *parts[i] = at, at += sizes[i];
   w->ends = (I*)at;
   return true;
@@ -647,9 +652,9 @@ static bool softmax_of(float* scores, I nk, float* m, float* l, float* shrink) {
 }
 
 static bool softmax_block(float* scores, I nk, I width, float* m, float* l, float* shrink) {
-  return (width == LANES       ? softmax_of<1>
-          : width == 2 * LANES ? softmax_of<2>
-                               : softmax_of<3>)(scores, nk, m, l, shrink);
+  return (width == STEP       ? softmax_of<STEP / LANES>
+          : width == 2 * STEP ? softmax_of<2 * STEP / LANES>
+                              : softmax_of<3 * STEP / LANES>)(scores, nk, m, l, shrink);
 }
 
 // Each column times its factor.
@@ -696,8 +701,6 @@ static inline float sum_of(V x) {
     for (int i = 0; i < n; i++) s[i] += s[i + n];
   return s[0];
 }
-
-typedef float U __attribute__((vector_size(64), aligned(4)));
 
 // One query alone: its keys are the lanes.
 static void forward_row(const Call& c, Work& w, I batch, I head, I q0) {
@@ -764,7 +767,7 @@ static int threads_for(const Call& c, I width) {
 }
 
 static I width_of(const Call& c, bool forward) {
-  return forward && c.q_len <= 4 ? 1 : c.q_len <= LANES ? LANES : TILE;
+  return forward && c.q_len <= 4 ? 1 : c.q_len <= STEP ? STEP : TILE;
 }
 
 static void forward_item(const Call& c, Work& w, I item, void*) {
@@ -773,7 +776,7 @@ static void forward_item(const Call& c, Work& w, I item, void*) {
   I tile = tiles - 1 - item % tiles;  // the last first: under a causal mask the longest
   if (c.tile_first) {
     I q0 = c.tile_first[tile], count = c.tile_first[tile + 1] - q0;
-    forward_tile(c, w, batch, head, q0, count, (count + LANES - 1) / LANES * LANES);
+    forward_tile(c, w, batch, head, q0, count, (count + STEP - 1) / STEP * STEP);
   } else if (width == 1) {
     forward_row(c, w, batch, head, tile);
   } else {
@@ -884,7 +887,7 @@ static void backward_tile(const Call& c, Work& w, I batch, I head, I q0, I width
            w.copy);
 }
 
-static I padded(I dim) { return (dim + LANES - 1) / LANES * LANES; }
+static I padded(I dim) { return (dim + STEP - 1) / STEP * STEP; }
 
 // dK and dV of a tile of keys, over the tiles of queries that visit it. `spans` holds, for each
 // tile of queries, two counts and the ends. `dq`, unless null, sums dQ of the heads that share the
