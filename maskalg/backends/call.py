@@ -12,7 +12,7 @@ from ..engine.extents import Extents
 from ..engine.float8 import Descales, out_dtype
 from ..engine.normal_form import Bound
 from ..engine.pages import Pages
-from ..formula.watched import batched
+from ..formula.watched import holds_gradients, holds_members
 from ..values.weights import Weight, softmax
 from .results import row_steps
 
@@ -131,8 +131,9 @@ def check_change(*change: torch.Tensor | None) -> None:
     """Refuse gradients that kernels do not differentiate: to differentiate twice, or batched."""
     if torch.is_grad_enabled():
         raise errors.no_double_backward()
-    if any(each is not None and batched(each) for each in change):
-        raise errors.no_batched_gradients()
+    for each in change:
+        if each is not None and (holds_members(each) or holds_gradients(each)):
+            raise errors.no_batched_gradients()
 
 
 def scale_of(query: torch.Tensor, scale: float | None) -> float:

@@ -10,6 +10,10 @@ import torch
 
 PLAIN = (torch.Tensor, torch.nn.Parameter)
 
+# Whether a tensor holds many: those of `torch.func.vmap`, and batched gradients of autograd itself.
+holds_members = torch._C._functorch.is_batchedtensor
+holds_gradients = torch._C._functorch.is_legacy_batchedtensor
+
 
 def transformed() -> bool:
     """Whether a transform of `torch.func` is active."""
@@ -19,12 +23,6 @@ def transformed() -> bool:
 def recorded() -> bool:
     """Whether torch.jit records a trace."""
     return torch._C._is_tracing()
-
-
-def batched(tensor: torch.Tensor) -> bool:
-    """Whether a tensor holds many, of `torch.func.vmap` or of autograd's batched gradients."""
-    kinds = torch._C._functorch
-    return bool(kinds.is_batchedtensor(tensor) or kinds.is_legacy_batchedtensor(tensor))
 
 
 def watched(*tensors: torch.Tensor) -> bool:
