@@ -11,10 +11,10 @@ from maskalg.tiles.forward import hopper_tile_for, tiles_for
 
 
 def chosen(expression, dim, short):
-    from maskalg.backends.triton.plan import structure_plan
+    from maskalg.backends.triton.plan import Inputs, Told, structure_plan
 
     structure, style = bound(expression).structure, Style(ptx=True)
-    plan = structure_plan(structure, style, dim, dim, torch.bfloat16, "sm_90", short=short)
+    plan = structure_plan(structure, Told(style, short), Inputs(dim, dim, torch.bfloat16, "sm_90"))
     return plan.hopper, plan.candidates
 
 

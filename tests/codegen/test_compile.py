@@ -31,7 +31,7 @@ def compiled(expression, target, dim, dtype, kernel="forward", weight=ma.softmax
     from maskalg.backends.triton.families import backward, entries, forward
     from maskalg.backends.triton.launching.ahead import compile_kernel
     from maskalg.backends.triton.offline import table_dtypes
-    from maskalg.backends.triton.plan import backward_plan, structure_plan
+    from maskalg.backends.triton.plan import Inputs, Told, backward_plan, structure_plan
     from maskalg.codegen.entries import entries_of
     from maskalg.codegen.hooks import Style
     from maskalg.tiles.patterns import pattern_of
@@ -41,8 +41,9 @@ def compiled(expression, target, dim, dtype, kernel="forward", weight=ma.softmax
     pattern, weighted = pattern_of(structure), weight.formula is not None
     constants = shape_constants(dim, dim, dtype, wide=False, arch=target)
     constants |= weight_constants(weight)
+    inputs = Inputs(dim, dim, dtype, target, weighted)
     if kernel == "forward":
-        plan = structure_plan(structure, style, dim, dim, dtype, target, weighted)
+        plan = structure_plan(structure, Told(style), inputs)
         (tile, *_), spec, hooks = plan.candidates, forward.FORWARD, plan.hooks
         constants = forward.forward_constants(plan, weight, tile)
     elif kernel == "backward_entries":
@@ -53,7 +54,7 @@ def compiled(expression, target, dim, dtype, kernel="forward", weight=ma.softmax
         constants |= entries.entry_constants(entry) | tile_constants(tile) | {"MODE": entry.mode}
     else:
         of = kernel.removeprefix("backward_")
-        plan = backward_plan(structure, style, dim, dim, dtype, target, weighted)
+        plan = backward_plan(structure, Told(style), inputs)
         tile, *_ = backward_tiles_for(target, dim, dtype.itemsize, pattern, of=of)
         spec, hooks = backward.gradient_spec(of, tile), plan.hooks
         constants |= backward.gradient_constants(plan, of, tile)

@@ -25,11 +25,11 @@ def compiled(expression, target, kernel):
     from maskalg.backends.triton.families import backward, forward
     from maskalg.backends.triton.launching.ahead import compile_kernel
     from maskalg.backends.triton.offline import table_dtypes
-    from maskalg.backends.triton.plan import backward_plan, structure_plan
+    from maskalg.backends.triton.plan import Inputs, Told, backward_plan, structure_plan
 
     form = bound(expression)
     style = Style(ptx=target.startswith("sm_"), far=True, aligned=True)
-    at = (form.structure, style, 128, 128, torch.bfloat16, target)
+    at = (form.structure, Told(style), Inputs(128, 128, torch.bfloat16, target))
     plan, gradients = structure_plan(*at), backward_plan(*at)
     assert plan.hopper is None and not plan.tma
     if kernel == "forward":

@@ -15,7 +15,7 @@ from maskalg.backends.triton.constants import has_tma
 from maskalg.backends.triton.families.decode import DECODE, decode_constants
 from maskalg.backends.triton.launching.ahead import compile_kernel
 from maskalg.backends.triton.offline import table_dtypes
-from maskalg.backends.triton.plan import structure_plan
+from maskalg.backends.triton.plan import Inputs, Told, structure_plan
 from maskalg.codegen.hooks import Style
 
 pytestmark = pytest.mark.skipif(
@@ -33,7 +33,7 @@ EXPRESSIONS = {
 def compiled(name, target, dim, rows, crowded=False):
     form = bound(EXPRESSIONS[name])
     style = Style(ptx=target.startswith("sm_"))
-    plan = structure_plan(form.structure, style, dim, dim, torch.bfloat16, target)
+    plan = structure_plan(form.structure, Told(style), Inputs(dim, dim, torch.bfloat16, target))
     by_descriptor = has_tma(target)
     tiles = decode_tiles_for(
         target, dim, 2, plan.pattern, rows, described=by_descriptor, crowded=crowded

@@ -54,15 +54,15 @@ def compiled(
     from maskalg.backends.triton.families.forward import forward_constants, forward_spec
     from maskalg.backends.triton.launching.ahead import compile_kernel
     from maskalg.backends.triton.offline import table_dtypes
-    from maskalg.backends.triton.plan import structure_plan
+    from maskalg.backends.triton.plan import Inputs, Told, structure_plan
     from maskalg.backends.triton.trust import has_gluon
     from maskalg.codegen.hooks import Style
 
     if not has_gluon():
         pytest.skip("this Triton is not one the Gluon kernel was tested with")
     form = bound(weight.applied(expression))
-    at = (dim, value_dim or dim, dtype, "sm_90", weight.formula is not None)
-    plan = structure_plan(form.structure, Style(ptx=True, grain=grain), *at)
+    inputs = Inputs(dim, value_dim or dim, dtype, "sm_90", weight.formula is not None)
+    plan = structure_plan(form.structure, Told(Style(ptx=True, grain=grain)), inputs)
     tile = tile or plan.hopper
     if tile is None:
         return None
@@ -278,15 +278,15 @@ def compiled_backward(expression, of, dim, dtype=torch.bfloat16, weight=ma.softm
     from maskalg.backends.triton.families.backward import gradient_constants, gradient_spec
     from maskalg.backends.triton.launching.ahead import compile_kernel
     from maskalg.backends.triton.offline import table_dtypes
-    from maskalg.backends.triton.plan import backward_plan
+    from maskalg.backends.triton.plan import Inputs, Told, backward_plan
     from maskalg.backends.triton.trust import has_gluon
     from maskalg.codegen.hooks import Style
 
     if not has_gluon():
         pytest.skip("this Triton is not one the Gluon kernels were tested with")
     form = bound(weight.applied(expression))
-    at = (dim, value_dim or dim, dtype, "sm_90", weight.formula is not None)
-    plan = backward_plan(form.structure, Style(ptx=True), *at)
+    inputs = Inputs(dim, value_dim or dim, dtype, "sm_90", weight.formula is not None)
+    plan = backward_plan(form.structure, Told(Style(ptx=True)), inputs)
     tile = plan.hopper_queries if of == "queries" else plan.hopper_keys
     if tile is None:
         return None
@@ -325,12 +325,12 @@ def test_gradients_of_wide_heads(dim, value_dim, name, of):
 
 def in_one_pass(expression, dim=64):
     """The plan of the gradients, and the structure."""
-    from maskalg.backends.triton.plan import backward_plan
+    from maskalg.backends.triton.plan import Inputs, Told, backward_plan
     from maskalg.codegen.hooks import Style
 
     form = bound(expression)
-    at = (dim, dim, torch.float16, "sm_90")
-    return backward_plan(form.structure, Style(ptx=True), *at), form
+    inputs = Inputs(dim, dim, torch.float16, "sm_90")
+    return backward_plan(form.structure, Told(Style(ptx=True)), inputs), form
 
 
 @pytest.mark.parametrize("mask", [ma.nothing, causal & (ma.kv_idx > ma.q_idx), causal, windows(13)])

@@ -71,7 +71,7 @@ def _elements_told(call: Call) -> str:
 def _forward(call: Call) -> tuple[str, str, int]:
     """The family of kernels, the tile, and the number of distance tables."""
     plan = plan_of(call)
-    wide = ", 64-bit indices" if plan.style.wide else ""
+    wide = ", 64-bit indices" if plan.told.style.wide else ""
     tables = sum(isinstance(table, DistanceTable) for table in plan.hooks.tables)
     few = decode.shared(call, plan)
     if few is not None:
@@ -268,7 +268,7 @@ def _gradients(
             remember(call, "backward", given, results, steps.hooks, launches, route)
     else:
         fill_rows(of)
-    of_tables = table_gradients(of, slots, replace(plan.style, aligned=False)) if slots else {}
+    of_tables = table_gradients(of, slots, replace(plan.told.style, aligned=False)) if slots else {}
     if call.nan_safe and slots:
         assert rows.lse is not None
         of_tables = spoiled_tables(rows.lse, of_tables)

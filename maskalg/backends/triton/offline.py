@@ -37,7 +37,7 @@ from .families.one_pass import ONE_PASS, one_pass_constants, one_pass_tile
 from .launching.ahead import Compiled, compile_kernel
 from .launching.fitting import first_that_fits
 from .launching.spec import KernelSpec
-from .plan import SMALLEST_PAD, BackwardPlan, Plan, backward_plan, structure_plan
+from .plan import SMALLEST_PAD, BackwardPlan, Inputs, Plan, Told, backward_plan, structure_plan
 from .trust import has_gluon
 
 # Bytes of shared memory a program may have.
@@ -202,14 +202,14 @@ class _Request:
         return large and self.described and has_gluon()
 
     @property
-    def at(self) -> tuple[int, int, torch.dtype, str]:
-        return self.head_dim, self.head_dim, self.dtype, self.target
+    def inputs(self) -> Inputs:
+        return Inputs(self.head_dim, self.head_dim, self.dtype, self.target)
 
     def plan(self) -> Plan:
-        return structure_plan(self.form.structure, self.style, *self.at)
+        return structure_plan(self.form.structure, Told(self.style), self.inputs)
 
     def plan_of_gradients(self) -> BackwardPlan:
-        return backward_plan(self.form.structure, self.style, *self.at)
+        return backward_plan(self.form.structure, Told(self.style), self.inputs)
 
     def forward(self) -> Report:
         plan = self.plan()

@@ -38,33 +38,6 @@ SMALLEST_PAD: Final = 64  # what the layout of descriptors' blocks holds
 _WITHOUT_FLOAT8: Final = ("sm_70", "sm_75", "sm_80", "sm_86", "sm_87")
 
 
-@dataclass(frozen=True, eq=False)
-class Plan:
-    """Kernels of a structure at a head dimension, dtype and architecture; `hopper` if it can."""
-
-    hooks: Hooks
-    constants: dict[str, Any]
-    pattern: str
-    hopper: HopperTile | None
-    candidates: tuple[Tile, ...]
-    style: Style
-    counted: Counted | None
-    tma: bool
-
-
-def plan_of(call: Call, *, tuned: bool = True) -> Plan:
-    """The plan of a call, by structure, shapes and dtype; from tables alone unless `tuned`."""
-    told = told_of(call)
-    return structure_plan(
-        call.form.structure,
-        told.style,
-        *_at(call, tuned),
-        short=told.short,
-        long=told.long_documents,
-        counted=told.counted,
-    )
-
-
 class Told(NamedTuple):
     """Facts about a call, from its lengths and the values bound to the structure.
 
@@ -76,9 +49,46 @@ class Told(NamedTuple):
     """
 
     style: Style
-    short: bool
-    long_documents: bool
-    counted: Counted | None
+    short: bool = False
+    long_documents: bool = False
+    counted: Counted | None = None
+
+
+class Inputs(NamedTuple):
+    """The facts about inputs that a plan depends on.
+
+    Attributes:
+        head_dim, value_dim: numbers of a query or key, and of a value.
+        dtype: theirs.
+        arch: the architecture of their device, such as "sm_90".
+        weighted: whether weights have a formula.
+        tuned: the choices that were tuned for their device.
+    """
+
+    head_dim: int
+    value_dim: int
+    dtype: torch.dtype
+    arch: str
+    weighted: bool = False
+    tuned: Choices = NOTHING_TUNED
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """Kernels of a structure at a head dimension, dtype and architecture; `hopper` if it can."""
+
+    hooks: Hooks
+    constants: dict[str, Any]
+    pattern: str
+    hopper: HopperTile | None
+    candidates: tuple[Tile, ...]
+    told: Told
+    tma: bool
+
+
+def plan_of(call: Call, *, tuned: bool = True) -> Plan:
+    """The plan of a call, by structure, shapes and dtype; from tables alone unless `tuned`."""
+    return structure_plan(call.form.structure, told_of(call), _inputs(call, tuned))
 
 
 def told_of(call: Call) -> Told:
@@ -96,7 +106,7 @@ def told_of(call: Call) -> Told:
         grain=form.grain(extents.kv_len),
     )
     if call.aligned:
-        return Told(_aligned(style), short=False, long_documents=False, counted=None)
+        return Told(_aligned(style))
     counted = None
     narrow = not sizes.wide and sizes.limbs == 1 and call.pages is None
     if narrow and bits_are_worth(form, extents):
@@ -128,31 +138,19 @@ def of_paths(structure: Structure) -> bool:
     return rung_of(structure).in_kernel == "summaries"
 
 
-def _at(call: Call, tuned: bool) -> tuple[int, int, torch.dtype, str, bool, Choices]:
-    """The dimensions, dtype and architecture of a call, whether weights have a formula, and the
-    tuned choices (none unless `tuned`, and for softmax alone)."""
+def _inputs(call: Call, tuned: bool) -> Inputs:
+    """Those of a call; without tuned choices unless `tuned`, and but for softmax."""
     (arch, choices), weighted = machine_of(call.query.device), call.weight.formula is not None
     dims = (call.query.shape[-1], call.value.shape[-1])
     held = choices if tuned and not weighted else NOTHING_TUNED
-    return *dims, call.query.dtype, arch, weighted, held
+    return Inputs(*dims, call.query.dtype, arch, weighted, held)
 
 
 @lru_cache(maxsize=4096)
-def structure_plan(
-    structure: Structure,
-    style: Style,
-    head_dim: int,
-    value_dim: int,
-    dtype: torch.dtype,
-    arch: str,
-    weighted: bool = False,
-    tuned: Choices = NOTHING_TUNED,
-    short: bool = False,
-    long: bool = False,
-    counted: Counted | None = None,
-) -> Plan:
-    """The plan of a structure. `short`: rows have few keys; `long`: documents are long; `counted`:
-    the size of tiles, if tiles were counted."""
+def structure_plan(structure: Structure, told: Told, inputs: Inputs) -> Plan:
+    """The plan of a structure, for calls of which the same is told, and inputs like these."""
+    style, counted = told.style, told.counted
+    head_dim, value_dim, dtype, arch, weighted, tuned = inputs
     for dim in (head_dim, value_dim):
         if not _SMALLEST_DIM <= dim <= 256:
             raise errors.head_dim_unsupported(dim)
@@ -174,9 +172,9 @@ def structure_plan(
     size, smallest = size_of((head_dim, value_dim)), min(pads)
     pattern = pattern_of(structure)
     plain = not hooks.biased and not weighted and dtype != FLOAT8
-    if short and plain:
+    if told.short and plain:
         pattern = as_short(pattern)
-    if long:
+    if told.long_documents:
         pattern = as_long(pattern, of_paths(structure))
     if counted and plain and _was_measured(counted, size):
         pattern = as_counted(pattern, counted)
@@ -198,8 +196,7 @@ def structure_plan(
         pattern=pattern,
         hopper=hopper,
         candidates=candidates,
-        style=style,
-        counted=counted,
+        told=told,
         # A descriptor would copy the keys after a document into its last tile.
         tma=has_tma(arch) and not style.aligned,
     )
@@ -207,8 +204,8 @@ def structure_plan(
 
 def backward_plan_of(call: Call, plan: Plan, *, tuned: bool = True) -> BackwardPlan:
     """The plan of the gradients of a call; by tables alone unless `tuned`."""
-    style = _style_of_gradients(call, plan)
-    return backward_plan(call.form.structure, style, *_at(call, tuned), counted=plan.counted)
+    told = Told(_style_of_gradients(call, plan), counted=plan.told.counted)
+    return backward_plan(call.form.structure, told, _inputs(call, tuned))
 
 
 def _takes_counted(call: Call) -> bool:
@@ -226,7 +223,7 @@ def _was_measured(counted: Counted, size: int) -> bool:
 def _style_of_gradients(call: Call, plan: Plan) -> Style:
     """The style of the plan, without bits if those of loops over queries cannot be made."""
     head_pad = max(power_of_two(tensor.shape[-1]) for tensor in (call.query, call.value))
-    style = style_of_gradients(plan.style, head_pad)
+    style = style_of_gradients(plan.told.style, head_pad)
     if not style.bits or bits_of_pairs(bits_table(call.form.structure, style, "q_idx"), call).serve:
         return style
     return replace(style, bits=False)
@@ -267,18 +264,10 @@ class BackwardPlan:
 
 
 @lru_cache(maxsize=4096)
-def backward_plan(
-    structure: Structure,
-    style: Style,
-    head_dim: int,
-    value_dim: int,
-    dtype: torch.dtype,
-    arch: str,
-    weighted: bool = False,
-    tuned: Choices = NOTHING_TUNED,
-    counted: Counted | None = None,
-) -> BackwardPlan:
-    """The plan of the gradients of a structure; arguments as for `structure_plan`."""
+def backward_plan(structure: Structure, told: Told, inputs: Inputs) -> BackwardPlan:
+    """The plan of the gradients of a structure, which no length changes."""
+    head_dim, value_dim, dtype, arch, weighted, tuned = inputs
+    style, counted = told.style, told.counted
     shape = shape_constants(head_dim, value_dim, dtype, style.wide, arch, style.aligned)
     head_pad, element_bytes = max(shape["HEAD_PAD"], shape["VALUE_PAD"]), dtype.itemsize
     size = size_of((head_dim, value_dim))

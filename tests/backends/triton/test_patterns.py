@@ -15,7 +15,13 @@ from maskalg.tiles.backward import one_pass_for
 from maskalg.tiles.pattern import Rows, tiles_of_counts
 
 pytest.importorskip("triton", reason="needs Triton")
-from maskalg.backends.triton.plan import backward_plan, documents_are_long, structure_plan
+from maskalg.backends.triton.plan import (
+    Inputs,
+    Told,
+    backward_plan,
+    documents_are_long,
+    structure_plan,
+)
 from maskalg.tiles.patterns import PATTERNS, pattern_of
 
 BIAS = ma.dense_bias(torch.zeros(8, 8))
@@ -88,20 +94,18 @@ def test_tiles_of_documents_on_a_device_are_told_by_their_number():
 
 
 def test_long_documents_take_the_tiles_of_long_rows():
-    at = (
-        bound(causal & ma.document(IDS)).structure,
-        Style(ptx=True),
-        128,
-        128,
-        torch.bfloat16,
-        "sm_90",
-    )
-    short, long = structure_plan(*at), structure_plan(*at, long=True)
+    inputs = Inputs(128, 128, torch.bfloat16, "sm_90")
+
+    def plans(mask):
+        told, structure = Told(Style(ptx=True)), bound(mask).structure
+        either = (told, told._replace(long_documents=True))
+        return [structure_plan(structure, each, inputs) for each in either]
+
+    short, long = plans(causal & ma.document(IDS))
     assert (short.pattern, long.pattern) == ("reading", "long documents")
     assert (short.hopper.consumers, long.hopper.consumers) == (1, 2)
     paths = ma.shared_prefix.from_cu_seqlens([0, 500, 700], [-1, 0])
-    at = (bound(paths).structure, *at[1:])
-    short, long = structure_plan(*at), structure_plan(*at, long=True)
+    short, long = plans(paths)
     assert (short.pattern, long.pattern) == ("reading", "long paths")
     assert (short.hopper.consumers, long.hopper.consumers) == (1, 2)
 
@@ -152,8 +156,9 @@ def test_counted_rows_take_their_pattern(gradients):
     made = backward_plan if gradients else structure_plan
 
     def pattern(score, counted, weighted=False, dim=128):
-        at = (bound(score).structure, Style(ptx=True, bits=True), dim, dim, torch.bfloat16, "sm_90")
-        return made(*at, weighted, counted=counted).pattern
+        told = Told(Style(ptx=True, bits=True), counted=counted)
+        inputs = Inputs(dim, dim, torch.bfloat16, "sm_90", weighted)
+        return made(bound(score).structure, told, inputs).pattern
 
     counts = (None, "small", "large", "large, in long runs")
     reads, window = ma.permutation(IDS), causal & sliding(64) & ma.dilated(3)

@@ -12,12 +12,12 @@ from maskalg.codegen.store import MANY
 from maskalg.engine.normal_form import bound
 
 pytest.importorskip("triton", reason="needs Triton")
-from maskalg.backends.triton.plan import structure_plan
+from maskalg.backends.triton.plan import Inputs, Told, structure_plan
 
 
 def plan(expression):
     structure = bound(expression).structure
-    structure_plan(structure, Style(), 64, 64, torch.bfloat16, "sm_90")
+    structure_plan(structure, Told(Style()), Inputs(64, 64, torch.bfloat16, "sm_90"))
 
 
 def test_constants_that_change():

@@ -23,20 +23,22 @@ def tuned(kernel, tile, *, pad=128, biased=False):
 
 
 def forward(choices, dims=(128, 128), *, wide=False, arch="sm_90", structure=STRUCTURE):
-    from maskalg.backends.triton.plan import structure_plan
+    from maskalg.backends.triton.plan import Inputs, Told, structure_plan
     from maskalg.codegen.hooks import Style
 
     style = Style(wide, ptx=arch.startswith("sm_"))
-    plan = structure_plan(structure, style, *dims, torch.bfloat16, arch, tuned=choices)
+    plan = structure_plan(
+        structure, Told(style), Inputs(*dims, torch.bfloat16, arch, tuned=choices)
+    )
     return plan.hopper, plan.candidates
 
 
 def backward(choices, *, wide=False):
-    from maskalg.backends.triton.plan import backward_plan
+    from maskalg.backends.triton.plan import Inputs, Told, backward_plan
     from maskalg.codegen.hooks import Style
 
-    at = (128, 128, torch.bfloat16, "sm_90")
-    return backward_plan(STRUCTURE, Style(wide, ptx=True), *at, tuned=choices)
+    inputs = Inputs(128, 128, torch.bfloat16, "sm_90", tuned=choices)
+    return backward_plan(STRUCTURE, Told(Style(wide, ptx=True)), inputs)
 
 
 @pytest.fixture(autouse=True)
