@@ -7,7 +7,8 @@ that a touched span meets keeps some pair; one that an unfull span meets drops s
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, reduce
 from itertools import chain
 from typing import TYPE_CHECKING, ClassVar, Final, Literal, cast
@@ -31,16 +32,21 @@ if TYPE_CHECKING:
     from ..summaries.summaries import Summaries
 
 
+_PARTS: Final = 8  # of a side of a larger tile
+
+
 @dataclass(frozen=True, eq=False)
 class OpenSpan:
     """An inexact span, and the section or clause that decides the tiles it may meet.
 
-    Tables for all tiles are made when tiles are first decided.
+    Tables for all tiles are made when tiles are first decided. Tables of a section serve tiles of
+    up to `largest` positions a side.
     """
 
     span: Span
     tiling: Tiling
     rows: Rows
+    largest: tuple[int, int]
 
     def met(self, asked: torch.Tensor, first: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Which of the `asked` tiles the span surely meets, and which it may meet.
@@ -67,7 +73,7 @@ class OpenSpan:
             return None
         from ..positions.sections import prepared
 
-        section = prepared(self.span.section, self.rows, self.tiling.block)
+        section = prepared(self.span.section, self.rows, self.largest)
         return None if section is None else (section, section.sides(self.tiling.block))
 
     @cached_property
@@ -95,7 +101,8 @@ class SideTiles:
     def decided(self, asked: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Which of the `asked` tiles are met, and which others may be.
 
-        Sections only decide tiles that no other span surely meets.
+        Sections only decide tiles that no other span surely meets. Tiles that a span turns out not
+        to meet are no longer among its `open` tiles.
         """
         met = self.surely & asked
         perhaps = torch.zeros_like(met)
@@ -105,41 +112,72 @@ class SideTiles:
                 surely, maybe = span.met(within, self.first)
                 met |= surely
                 perhaps |= maybe
+                tiles &= ~within | surely | maybe
         return met, perhaps & ~met
 
 
 class Side:
-    """The spans of one side of a mask, decided for some rows of tiles at a time."""
+    """The spans of one side of a mask, decided for some rows of tiles at a time.
 
-    def __init__(self, spans: tuple[Span, ...], tiling: Tiling) -> None:
+    Args:
+        spans: those of the side.
+        tiling: the tiles.
+        larger: the tiles of `_PARTS` times the side that each inexact span may meet; None if they
+            are not known.
+        largest: the largest block of tiles that the spans are asked about.
+    """
+
+    def __init__(
+        self,
+        spans: tuple[Span, ...],
+        tiling: Tiling,
+        larger: Larger | None = None,
+        largest: tuple[int, int] | None = None,
+    ) -> None:
         self._tiling = tiling
         self._rows = rows_of(tiling)
-        self._spans = [
-            (
-                span,
-                None
-                if span.exact and in_order(span, tiling.form)
-                else OpenSpan(span, tiling, self._rows),
-            )
-            for span in spans
-        ]
+        self._larger = larger
+        self._exact, self._open = [], []
+        for span in spans:
+            if span.exact and in_order(span, tiling.form):
+                self._exact.append(span)
+            else:
+                self._open.append(OpenSpan(span, tiling, self._rows, largest or tiling.block))
 
     def tiles(self, first: int = 0, end: int | None = None) -> SideTiles:
         """The verdict on the tiles of the rows `first <= row < end`."""
         batch, heads, count, columns = self._tiling.shape
-        rows = self._rows.part(first, count if end is None else end)
-        shape = (batch, heads, rows.q0.shape[-1], columns)
-        maybe = torch.zeros(shape, dtype=torch.bool, device=self._tiling.device)
-        surely = torch.zeros_like(maybe)
-        undecided = []
-        for span, open_span in self._spans:
-            tiles = span_tiles(span, rows, self._tiling.block[1])
-            maybe |= tiles
-            if open_span is None:
-                surely |= tiles
+        end = count if end is None else min(end, count)
+        rows = self._rows.part(first, end)
+        shape = (batch, heads, end - first, columns)
+        surely = torch.zeros(shape, dtype=torch.bool, device=self._tiling.device)
+        for span in self._exact:
+            surely |= span_tiles(span, rows, self._tiling.block[1])
+        maybe, open_ = surely.clone(), []
+        for number, open_span in enumerate(self._open):
+            if self._larger is None:
+                tiles = torch.ones_like(surely)
             else:
-                undecided.append((open_span, tiles))
-        return SideTiles(first, maybe, surely, tuple(undecided))
+                tiles = parts_of(self._larger[number], first, end, columns)
+            if self._larger is None or bool(tiles.any()):
+                tiles &= span_tiles(open_span.span, rows, self._tiling.block[1])
+                maybe |= tiles
+            open_.append((open_span, tiles))
+        return SideTiles(first, maybe, surely, tuple(open_))
+
+
+def parts_of(larger: torch.Tensor, first: int, end: int, columns: int) -> torch.Tensor:
+    """Whether each tile in the rows `first <= row < end` is a part of a chosen larger tile.
+
+    Args:
+        larger: the chosen tiles, bool `[batch, heads, rows, columns]`.
+        first, end: rows of the parts.
+        columns: how many columns of parts there are.
+    """
+    chosen = larger[:, :, first // _PARTS : -(-end // _PARTS)]
+    parts = chosen.repeat_interleave(_PARTS, dim=3).repeat_interleave(_PARTS, dim=2)
+    begin = first % _PARTS
+    return parts[:, :, begin : begin + end - first, :columns].contiguous()
 
 
 def in_order(span: Span, form: Bound) -> bool:
@@ -158,7 +196,9 @@ def is_interval(span: Span, form: Bound) -> bool:
 
 _TILES_AT_ONCE: Final = 1 << 19
 _ENDS_AT_ONCE: Final = 1 << 21
+_FEW_TILES: Final = 1 << 14  # more are decided by larger ones first
 
+Larger = list[torch.Tensor]  # of each inexact span, bool [batch, heads, rows, columns]
 Ranges = list[tuple[torch.Tensor, torch.Tensor]]  # first tile and end, [batch, heads, rows]
 Source = Literal["spans", "summaries"]
 
@@ -193,9 +233,37 @@ class IntervalRung:
         if 0 in shape or self.decides_every_tile(tiling.form):
             nowhere = torch.zeros((0, 4), dtype=torch.int64, device=device)
             return self.runs(tiling).to(device).labels(shape[3]), nowhere
-        sides = (Side(self.forms.touched, tiling), Side(self.forms.unfull, tiling))
+        tilings = [tiling]
+        divided = not all(span.exact and in_order(span, tiling.form) for span in self._spans)
+        while divided and math.prod(tilings[-1].shape) > _FEW_TILES:
+            block_q, block_kv = tilings[-1].block
+            tilings.append(replace(tiling, block=(block_q * _PARTS, block_kv * _PARTS)))
+        largest = tilings[-1].block
+        larger: tuple[Larger | None, Larger | None] = (None, None)
+        for each in reversed(tilings[1:]):
+            strips = [strip[:2] for strip in self._strips(each, larger, largest)]
+            larger = _joined([of for of, _ in strips]), _joined([of for _, of in strips])
         labels = torch.empty(shape, dtype=torch.uint8, device=device)
         open_ = []
+        for touched, _, some, others, unknown in self._strips(tiling, larger, largest):
+            first = touched.first
+            labels[:, :, first : first + some.shape[2]] = label_of(some, others)
+            # Neither surely empty nor surely full, and not surely both kept and dropped.
+            places = (some & others & unknown).nonzero()
+            places[:, 2] += first
+            open_.append(places)
+        return labels, torch.cat(open_)
+
+    def _strips(
+        self, tiling: Tiling, larger: tuple[Larger | None, Larger | None], largest: tuple[int, int]
+    ) -> Iterator[tuple[SideTiles, SideTiles, torch.Tensor, torch.Tensor, torch.Tensor]]:
+        """Both sides of some rows of tiles at a time, decided; which tiles keep some pair, which
+        drop some, and for which either is unknown, where it counts as True."""
+        sides = [
+            Side(spans, tiling, known, largest)
+            for spans, known in zip((self.forms.touched, self.forms.unfull), larger, strict=True)
+        ]
+        shape = tiling.shape
         at_once = max(1, _TILES_AT_ONCE // (math.prod(shape) // shape[2]))
         for first in range(0, shape[2], at_once):
             touched, unfull = (side.tiles(first, first + at_once) for side in sides)
@@ -204,12 +272,7 @@ class IntervalRung:
             dropped, may_drop = unfull.decided(unsure)
             some = torch.where(unsure, kept | may_keep, touched.maybe)
             others = torch.where(unsure, dropped | may_drop, unfull.maybe)
-            labels[:, :, first : first + at_once] = label_of(some, others)
-            # Neither surely empty nor surely full, and not surely both kept and dropped.
-            places = (some & others & (may_keep | may_drop)).nonzero()
-            places[:, 2] += first
-            open_.append(places)
-        return labels, torch.cat(open_)
+            yield touched, unfull, some, others, may_keep | may_drop
 
     def decides_every_tile(self, form: Bound) -> bool:
         return all(is_interval(span, form) for span in self._spans)
@@ -247,6 +310,12 @@ class IntervalRung:
             _tile_ranges(spans, rows, block_kv) for spans in (self.forms.touched, self.forms.unfull)
         )
         return touched, unfull
+
+
+def _joined(strips: list[SideTiles]) -> Larger:
+    """The tiles that each inexact span may meet, of all rows."""
+    spans = zip(*[strip.open for strip in strips], strict=True)
+    return [torch.cat([tiles for _, tiles in span], dim=2) for span in spans]
 
 
 def labels_within(places: torch.Tensor, touched: Ranges, unfull: Ranges) -> torch.Tensor:
