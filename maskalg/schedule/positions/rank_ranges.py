@@ -9,7 +9,7 @@ Source: Claude, Navarro and Ordonez, "The wavelet matrix", 2015.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Final
@@ -21,7 +21,6 @@ from .rests import Rest, TilePairs, by_tile
 from .sets import At, rows_at
 
 _POSITIONS_AT_ONCE: Final = 1 << 20
-_LOOK_UPS: Final = 32  # of a wavelet, in the time of one in a table
 
 Limits = tuple[torch.Tensor, torch.Tensor]  # ranks low <= rank < high, [batch, heads, other]
 
@@ -145,34 +144,36 @@ class RankRanges(Rest):
         return open_, ~open_
 
     def among(self, pairs: TilePairs) -> tuple[torch.Tensor, torch.Tensor]:
-        """Decides own tile by own tile, from the set of ranks in it, if there are few ranks."""
+        """By the sorted ranks of each own tile, in which the limits of each position are found."""
+        most = self.count_of_ranks
+
+        def ordered() -> torch.Tensor:
+            return by_tile(self.ranks, pairs.sides[0], most).sort(dim=-1).values
+
+        ranks = pairs.of.once("ordered ranks", ordered)
         met = torch.zeros_like(pairs.own, dtype=torch.bool)
-        tiles = len(pairs.own.unique())
-        if self.count_of_ranks * tiles > _LOOK_UPS * pairs.sides[1] * len(met):
-            return ~met, met
-        for group, cells in self._grouped(pairs):
-            for part in group.split(max(1, _POSITIONS_AT_ONCE // pairs.sides[1])):
-                met[part] = self._met(pairs.chosen(part), cells)
+        for part in torch.arange(len(met), device=met.device).split(
+            max(1, _POSITIONS_AT_ONCE // max(pairs.sides))
+        ):
+            met[part] = self._met(pairs.chosen(part), ranks)
         return met, torch.ones_like(met)
 
-    def _grouped(self, pairs: TilePairs) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """The pairs of each own tile, and how many of its distinct ranks lie below each rank."""
-        own = by_tile(self.ranks, pairs.sides[0], self.count_of_ranks)
-        flat = own.flatten(0, 2)
-        numbers = torch.arange(len(flat), device=own.device).view(own.shape[:3])
-        row, order = rows_at(numbers, pairs.at, pairs.own).sort()
-        rows, sizes = row.unique_consecutive(return_counts=True)
-        for number, group in zip(rows.tolist(), order.split(sizes.tolist()), strict=True):
-            held = torch.zeros(self.count_of_ranks + 2, dtype=torch.int32, device=own.device)
-            held[flat[number] + 1] = 1
-            yield group, held.cumsum(0, dtype=torch.int32)
+    def _met(self, pairs: TilePairs, ranks: torch.Tensor) -> torch.Tensor:
+        """Whether own tiles hold a rank that some other position accepts; `ranks` are theirs,
+        sorted, `[batch, heads, tiles, side]`."""
+        batch, head = (
+            index.clamp(max=size - 1) for index, size in zip(pairs.at, ranks.shape[:2], strict=True)
+        )
+        held = ranks[batch, head, pairs.own]
 
-    def _met(self, pairs: TilePairs, below: torch.Tensor) -> torch.Tensor:
+        def count(low: torch.Tensor, high: torch.Tensor) -> torch.Tensor:
+            return torch.searchsorted(held, high) - torch.searchsorted(held, low)
+
         first, last = pairs.other_ends
-        offset = torch.arange(pairs.sides[1], device=below.device)
+        offset = torch.arange(pairs.sides[1], device=held.device)
         other = torch.minimum(first[:, None] + offset, last[:, None])
         at = (pairs.at[0][:, None], pairs.at[1][:, None])
-        found = self._taken(at, other, lambda low, high: below[high] - below[low])
+        found = self._taken(at, other, count)
         return ((found > 0) & rows_at(pairs.holds, at, other)).any(dim=-1)
 
     def _overlap(self, pairs: TilePairs) -> torch.Tensor:
