@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from itertools import chain, combinations
 from math import prod
 from typing import Final
@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 import torch
 
-from .rests import Rest, Sides, TilePairs
+from .rests import Rest, Sides, TilePairs, Verdict, by_tile
 from .sets import At, rows_at
 
 _PAIRS_AT_ONCE: Final = 1 << 22
@@ -141,20 +141,25 @@ class Equalities(Rest):
             total = total + sign * classes.between(at, other, low, high)
         return total
 
-    def between(self, pairs: TilePairs) -> tuple[torch.Tensor, torch.Tensor]:
+    def between(self, pairs: TilePairs) -> Verdict:
         if prod(pairs.shape) * pairs.sides[1] <= 4 * pairs.lengths[1]:
             none = torch.zeros_like(pairs.own, dtype=torch.bool)
-            return none, none  # as quickly found position by position
+            return Verdict.of(none, none)  # as quickly found position by position
         shape = np.broadcast_shapes(
             pairs.holds.shape[:2], *[classes.own.shape[:2] for _, classes in self.signed]
         )
         tiles = [(int(of.min()), int(of.max()) + 1) for of in (pairs.own, pairs.other)]
         total = [self._of_row(pairs.of, divmod(i, shape[1]), tiles) for i in range(prod(shape))]
-        cells = torch.stack(total).view(*shape, -1)
         columns = tiles[1][1] - tiles[1][0]
         place = (pairs.own - tiles[0][0]) * columns + pairs.other - tiles[1][0]
-        met = rows_at(cells, pairs.at, place) > 0
-        return met, torch.ones_like(met)
+        found = rows_at(torch.stack(total).view(*shape, -1), pairs.at, place)
+        others = pairs.of.once(
+            "others", lambda: by_tile(pairs.holds, pairs.sides[1], False).sum(dim=-1)
+        )
+        first, last = pairs.own_ends
+        every = (last - first + 1) * rows_at(others, pairs.at, pairs.other)
+        some = found > 0
+        return Verdict(some, torch.ones_like(some), found == every)
 
     def _of_row(
         self, of: Sides, row: tuple[int, int], tiles: list[tuple[int, int]]
@@ -166,12 +171,35 @@ class Equalities(Rest):
         counts = []
         for number, (sign, classes) in enumerate(self.signed):
             sides = of.once(("classes", number, row), partial(_sides, classes, of, row))
-            left, right = (_within(*each) for each in zip(sides, tiles, strict=True))
-            counts.append(sign * _met(left, right, [end - first for first, end in tiles]))
+            left, right = (side.within(*ends) for side, ends in zip(sides, tiles, strict=True))
+            counts.append(sign * _met(left, right))
         return torch.stack(counts).sum(dim=0)
 
 
-Occurring = tuple[torch.Tensor, torch.Tensor, torch.Tensor]  # class, tile, how many positions
+@dataclass(frozen=True)
+class Occurring:
+    """The classes that tiles `0 <= tile < tiles` have: a class and a tile, and how many positions
+    of the tile have it; sorted by class, then by tile."""
+
+    class_: torch.Tensor
+    tile: torch.Tensor
+    count: torch.Tensor
+    tiles: int
+
+    @cached_property
+    def _by_tile(self) -> tuple[torch.Tensor, torch.Tensor]:
+        ordered, order = self.tile.sort(stable=True)
+        return ordered, order
+
+    def within(self, first: int, end: int) -> Occurring:
+        """The classes of the tiles `first <= tile < end`, which are renumbered from 0 on."""
+        if (first, end) == (0, self.tiles):
+            return self
+        ordered, order = self._by_tile
+        low, high = torch.searchsorted(ordered, ordered.new_tensor([first, end])).tolist()
+        chosen = order[low:high].sort().values
+        columns = (self.class_[chosen], self.tile[chosen] - first, self.count[chosen])
+        return Occurring(*columns, end - first)
 
 
 def _sides(classes: Classes, of: Sides, row: tuple[int, int]) -> tuple[Occurring, Occurring]:
@@ -189,39 +217,46 @@ def _occurring(classes: torch.Tensor, side: int) -> Occurring:
     tile = torch.arange(len(classes), device=classes.device) // side
     keys = (classes * tiles + tile)[classes >= 0]
     found, count = keys.unique(return_counts=True)
-    return found // tiles, found % tiles, count
+    return Occurring(found // tiles, found % tiles, count, tiles)
 
 
-def _within(found: Occurring, tiles: tuple[int, int]) -> Occurring:
-    """The classes of the tiles `first <= tile < end`, which are renumbered from 0 on."""
-    inside = (found[1] >= tiles[0]) & (found[1] < tiles[1])
-    class_, tile, count = (column[inside] for column in found)
-    return class_, tile - tiles[0], count
-
-
-def _met(left: Occurring, right: Occurring, sizes: list[int]) -> torch.Tensor:
+def _met(left: Occurring, right: Occurring) -> torch.Tensor:
     """How many pairs of positions have one class, for each pair of tiles `[own, other tiles]`."""
-    begin = torch.searchsorted(right[0], left[0])
-    joins = torch.searchsorted(right[0], left[0], right=True) - begin
+    begin = torch.searchsorted(right.class_, left.class_)
+    joins = torch.searchsorted(right.class_, left.class_, right=True) - begin
     chosen = joins > 0
     begin, joins = begin[chosen], joins[chosen]
-    class_, tile, count = (column[chosen] for column in left)
-    place, different = _numbered(class_)
-    if different * sizes[0] * sizes[1] < _PRODUCTS * int(joins.sum()):
-        return _by_product((place, tile, count), class_, right, different, sizes)
-    found = torch.zeros(sizes[0] * sizes[1], dtype=torch.int64, device=class_.device)
+    class_, tile, count = (each[chosen] for each in (left.class_, left.tile, left.count))
+    found = torch.zeros(left.tiles * right.tiles, dtype=torch.int64, device=class_.device)
+    names, place, entries = class_.unique_consecutive(return_inverse=True, return_counts=True)
+    if len(names) * len(found) < _PRODUCTS * int(joins.sum()):
+        # A product of two matrices, tiles by classes; exact below 2**53.
+        first = entries.cumsum(0) - entries
+        owner, partner = _joined(begin[first], joins[first])
+        sides = (
+            (left.tiles, tile, place, count),
+            (right.tiles, right.tile[partner], owner, right.count[partner]),
+        )
+        own, other = (
+            torch.zeros(size, len(names), dtype=torch.float64, device=class_.device).index_put_(
+                (tile, number), count.to(torch.float64)
+            )
+            for size, tile, number, count in sides
+        )
+        return (own @ other.T).to(torch.int64)
     for part in _portions(joins):
-        owner = torch.arange(len(joins), device=class_.device)[part].repeat_interleave(joins[part])
-        start = (joins[part].cumsum(0) - joins[part]).repeat_interleave(joins[part])
-        partner = begin[owner] + torch.arange(len(owner), device=class_.device) - start
-        cell = tile[owner] * sizes[1] + right[1][partner]
-        found.index_add_(0, cell, count[owner] * right[2][partner])
-    return found.view(sizes[0], sizes[1])
+        owner, partner = _joined(begin[part], joins[part])
+        cell = tile[part][owner] * right.tiles + right.tile[partner]
+        found.index_add_(0, cell, count[part][owner] * right.count[partner])
+    return found.view(left.tiles, right.tiles)
 
 
-def _numbered(ordered: torch.Tensor) -> tuple[torch.Tensor, int]:
-    found, place = ordered.unique_consecutive(return_inverse=True)
-    return place, len(found)
+def _joined(begin: torch.Tensor, sizes: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The ranges `begin <= place < begin + size` as two lists: the number of each range, and a
+    place of it."""
+    owner = torch.arange(len(sizes), device=sizes.device).repeat_interleave(sizes)
+    before = sizes.cumsum(0) - sizes
+    return owner, (begin - before)[owner] + torch.arange(len(owner), device=sizes.device)
 
 
 def _portions(sizes: torch.Tensor) -> list[slice]:
@@ -229,24 +264,3 @@ def _portions(sizes: torch.Tensor) -> list[slice]:
     group = (sizes.cumsum(0) - 1) // _PAIRS_AT_ONCE
     ends = group.unique_consecutive(return_counts=True)[1].cumsum(0).tolist()
     return [slice(first, end) for first, end in zip([0, *ends], ends, strict=False)]
-
-
-def _by_product(
-    left: Occurring,
-    class_: torch.Tensor,
-    right: Occurring,
-    different: int,
-    sizes: list[int],
-) -> torch.Tensor:
-    """Counts as a product of two matrices, tiles by classes; exact below 2**53."""
-    names = class_.unique_consecutive()
-    place = torch.searchsorted(names, right[0]).clamp(max=different - 1)
-    same = names[place] == right[0]
-    sides = (left, (place[same], right[1][same], right[2][same]))
-    own, other = (
-        torch.zeros(size, different, dtype=torch.float64, device=class_.device).index_put_(
-            (tile, number), count.to(torch.float64)
-        )
-        for size, (number, tile, count) in zip(sizes, sides, strict=True)
-    )
-    return (own @ other.T).to(torch.int64)

@@ -17,7 +17,7 @@ from typing import Final
 import numpy as np
 import torch
 
-from .rests import Rest, TilePairs, by_tile
+from .rests import Rest, TilePairs, Verdict, by_tile
 from .sets import At, rows_at
 
 _POSITIONS_AT_ONCE: Final = 1 << 20
@@ -138,10 +138,10 @@ class RankRanges(Rest):
         found = count(*_read(self.limits, at, other))
         return found if self.apart is None else found - count(*_read(self.apart, at, other))
 
-    def between(self, pairs: TilePairs) -> tuple[torch.Tensor, torch.Tensor]:
+    def between(self, pairs: TilePairs) -> Verdict:
         """By the extremes of both tiles."""
         open_ = self._overlap(pairs)
-        return open_, ~open_
+        return Verdict.of(open_, ~open_)
 
     def among(self, pairs: TilePairs) -> tuple[torch.Tensor, torch.Tensor]:
         """By the sorted ranks of each own tile, in which the limits of each position are found."""

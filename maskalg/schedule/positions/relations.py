@@ -16,7 +16,7 @@ from ...formula.nodes import Node
 from ...formula.parameters import Slot
 from ...formula.separation import positions, terms_of
 from ...proof.closed_forms import Relation, Section
-from .rests import Maxima, Rest, Sides, TilePairs, by_tile, union
+from .rests import Maxima, Rest, Sides, TilePairs, Verdict, by_tile, union
 from .sets import At, PositionSet, over_positions, rows_at
 
 _CATEGORIES_OF_A_WORD: Final = 62
@@ -75,12 +75,12 @@ class Categories(Rest):
             total = total + torch.where(wanted, members.between(at, low, high), 0)
         return total
 
-    def between(self, pairs: TilePairs) -> tuple[torch.Tensor, torch.Tensor]:
+    def between(self, pairs: TilePairs) -> Verdict:
         met = torch.zeros_like(pairs.own, dtype=torch.bool)
         for wanted, held in pairs.of.once("words", lambda: self._words(pairs.of)):
             shared = rows_at(wanted, pairs.at, pairs.other) & rows_at(held, pairs.at, pairs.own)
             met = met | (shared != 0)
-        return met, torch.ones_like(met)
+        return Verdict.of(met)
 
     def _words(self, of: Sides) -> list[tuple[torch.Tensor, torch.Tensor]]:
         """For each 62 categories, as bits: those each other tile allows, and each own tile's."""
@@ -143,17 +143,17 @@ class CategoryRanges(Rest):
             total = total + sign * (_entry(self._counts, at, column, row) + inside)
         return total
 
-    def between(self, pairs: TilePairs) -> tuple[torch.Tensor, torch.Tensor]:
+    def between(self, pairs: TilePairs) -> Verdict:
         if not self.both:
             unknown = torch.zeros_like(pairs.own, dtype=torch.bool)
-            return unknown, unknown
+            return Verdict.of(unknown, unknown)
         columns = pairs.of.once("columns", lambda: self._columns(pairs.sides[0]))
         left, right = (rows_at(self.other, pairs.at, end) for end in pairs.other_ends)
         upto = _entry(columns, pairs.at, right + 1, pairs.own)
         met = upto > _entry(columns, pairs.at, left, pairs.own)
         first, last = pairs.own_ends
         every = self.members.between(pairs.at, first, last) == last - first + 1
-        return met, (pairs.all_hold() & every) | ~met
+        return Verdict.of(met, (pairs.all_hold() & every) | ~met)
 
     def _columns(self, side: int) -> torch.Tensor:
         """Columns that each own tile allows, before each column, `[…, columns + 1, tiles]`."""

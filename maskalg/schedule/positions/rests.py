@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 import numpy as np
 import torch
@@ -92,6 +92,27 @@ class TilePairs:
         return TilePairs(at, self.own[which], self.other[which], self.of)
 
 
+class Verdict(NamedTuple):
+    """What is known of the condition for the pairs of positions of two tiles.
+
+    Attributes:
+        some: whether some pair satisfies it.
+        known: whether `some` is known; otherwise it says nothing.
+        every: whether every pair whose other position counts surely satisfies it.
+    """
+
+    some: torch.Tensor
+    known: torch.Tensor
+    every: torch.Tensor
+
+    @staticmethod
+    def of(some: torch.Tensor, known: torch.Tensor | None = None) -> Verdict:
+        """Always known by default; no tile is known to satisfy it with every pair."""
+        return Verdict(
+            some, torch.ones_like(some) if known is None else known, torch.zeros_like(some)
+        )
+
+
 class Rest(ABC):
     """A section's condition on an own position besides its limits.
 
@@ -111,14 +132,14 @@ class Rest(ABC):
         """How many own positions in low..high do."""
 
     @abstractmethod
-    def between(self, pairs: TilePairs) -> tuple[torch.Tensor, torch.Tensor]:
-        """Whether some pair of positions of two tiles satisfies it, and whether that is known.
-
-        The results are broadcast as the pairs are.
-        """
+    def between(self, pairs: TilePairs) -> Verdict:
+        """What is known of two tiles; the results are broadcast as the pairs are."""
 
     def among(self, pairs: TilePairs) -> tuple[torch.Tensor, torch.Tensor]:
-        """The same for few pairs `[n]`: those that `between` leaves open, or that a limit cuts."""
+        """Whether some pair of positions of two tiles satisfies it, and whether that is known.
+
+        Asked for few pairs `[n]`: those that `between` leaves open, or that a limit cuts.
+        """
         known = torch.zeros_like(pairs.own, dtype=torch.bool)
         return ~known, known
 
@@ -188,9 +209,8 @@ class Members(Rest):
     ) -> torch.Tensor:
         return self.members.between(at, low, high)
 
-    def between(self, pairs: TilePairs) -> tuple[torch.Tensor, torch.Tensor]:
-        met = self.members.between(pairs.at, *pairs.own_ends) > 0
-        return met, torch.ones_like(met)
+    def between(self, pairs: TilePairs) -> Verdict:
+        return Verdict.of(self.members.between(pairs.at, *pairs.own_ends) > 0)
 
 
 @dataclass(frozen=True)
@@ -206,10 +226,10 @@ class Distances(Rest):
     ) -> torch.Tensor:
         return self._within(at, (low, high), (other, other))
 
-    def between(self, pairs: TilePairs) -> tuple[torch.Tensor, torch.Tensor]:
+    def between(self, pairs: TilePairs) -> Verdict:
         # Every distance between the extremes occurs if all other positions count.
         met = self._within(pairs.at, pairs.own_ends, pairs.other_ends) > 0
-        return met, pairs.all_hold() | ~met
+        return Verdict.of(met, pairs.all_hold() | ~met)
 
     def _within(
         self,
@@ -249,7 +269,7 @@ class AtLeast(Rest):
     ) -> torch.Tensor:
         return self.ordered().count(at, other, low, high)
 
-    def between(self, pairs: TilePairs) -> tuple[torch.Tensor, torch.Tensor]:
+    def between(self, pairs: TilePairs) -> Verdict:
         def extremes() -> tuple[torch.Tensor, torch.Tensor]:
             wanted = torch.where(pairs.holds, self.least, -LOWEST)
             return (
@@ -258,5 +278,6 @@ class AtLeast(Rest):
             )
 
         largest, least = pairs.of.once("extremes", extremes)
-        met = rows_at(largest, pairs.at, pairs.own) >= rows_at(least, pairs.at, pairs.other)
-        return met, torch.ones_like(met)
+        return Verdict.of(
+            rows_at(largest, pairs.at, pairs.own) >= rows_at(least, pairs.at, pairs.other)
+        )

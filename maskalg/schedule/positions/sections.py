@@ -143,16 +143,18 @@ class PreparedSection:
                 (torch.arange(size, device=box.device) + begin).view([-1] + [1] * (3 - axis))
                 for axis, (size, begin) in enumerate(zip(box.shape, corner.tolist(), strict=True))
             ]
-            found, open_ = self._as_wholes(self._pairs(places, of), limits)
+            found, open_, by_limits = self._as_wholes(self._pairs(places, of), limits)
             found = box & found
             left = (box & open_).nonzero()
+            by_limits = by_limits.expand(box.shape)[left.unbind(dim=1)]
         else:
             left = box.nonzero()
-            met, open_ = self._as_wholes(self._pairs((left + corner).unbind(dim=1), of), limits)
+            pairs = self._pairs((left + corner).unbind(dim=1), of)
+            met, open_, by_limits = self._as_wholes(pairs, limits)
             found[left.unbind(dim=1)] = met
-            left = left[open_]
+            left, by_limits = left[open_], by_limits[open_]
         pairs = self._pairs((left + corner).unbind(dim=1), of)
-        found[left.unbind(dim=1)] = self._one_by_one(pairs, limits)
+        found[left.unbind(dim=1)] = self._one_by_one(pairs, by_limits, limits)
         met = torch.zeros_like(asked)
         met[:, :, int(line[0]) : int(line[-1]) + 1, int(column[0]) : int(column[-1]) + 1] = found
         return met
@@ -163,22 +165,30 @@ class PreparedSection:
         own, other = (row, column) if self.section.own == "q_idx" else (column, row)
         return TilePairs((batch, head), own, other, of)
 
-    def _as_wholes(self, pairs: TilePairs, limits: OwnLimits) -> tuple[torch.Tensor, torch.Tensor]:
-        """Which pairs of tiles hold such a pair by facts about whole tiles, and which may."""
+    def _as_wholes(
+        self, pairs: TilePairs, limits: OwnLimits
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Which pairs of tiles hold such a pair by facts about whole tiles, and which may; of
+        these, the ones that limits alone decide."""
         some, covered = rows_at(limits.some, pairs.at, pairs.other), limits.cover(pairs)
         met = some & covered
-        if self.rest is not None:
-            found, known = self.rest.between(pairs)
-            met = met & found & known
-            some = some & (found | ~known)
-        return met, some & ~met
-
-    def _one_by_one(self, pairs: TilePairs, limits: OwnLimits) -> torch.Tensor:
-        """Which of the pairs `[n]` of tiles, left open by `_as_wholes`, hold such a pair."""
-        met = limits.meet(pairs)
         if self.rest is None:
+            return met, some & ~met, torch.ones_like(met)
+        found, known, every = self.rest.between(pairs)
+        met = met & found & known
+        return met, some & (found | ~known) & ~met, every
+
+    def _one_by_one(
+        self, pairs: TilePairs, by_limits: torch.Tensor, limits: OwnLimits
+    ) -> torch.Tensor:
+        """Which of the pairs `[n]` of tiles, left open by `_as_wholes`, hold such a pair.
+
+        Limits alone decide those in `by_limits`.
+        """
+        met = limits.meet(pairs)
+        left = (met & ~by_limits).nonzero()[:, 0]
+        if self.rest is None or not len(left):
             return met
-        left = met.nonzero()[:, 0]
         pairs_left = pairs.chosen(left)
         found, known = self.rest.among(pairs_left)
         met[left] = found | ~known
