@@ -86,6 +86,13 @@ class TilePairs:
         )
         return rows_at(every, self.at, self.other)
 
+    def some_hold(self) -> torch.Tensor:
+        """Whether some other position of a pair is in `holds`."""
+        some = self.of.once(
+            "some hold", lambda: by_tile(self.holds, self.sides[1], False).any(dim=-1)
+        )
+        return rows_at(some, self.at, self.other)
+
     def chosen(self, which: torch.Tensor) -> TilePairs:
         """The chosen pairs, of pairs `[n]`."""
         at = (self.at[0][which], self.at[1][which])
