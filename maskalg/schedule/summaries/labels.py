@@ -110,7 +110,8 @@ def looked_at(tiling: Tiling, places: torch.Tensor) -> tuple[torch.Tensor, torch
     found = _Found(nothing, nothing.clone())
     tile = torch.arange(len(places), device=places.device)
     known: dict[tuple[int, int], Summaries] = {}
-    stack: list[Tiles] = [(tile, places, tiling.block)]
+    groups = zip(tile.split(_PLACES_AT_ONCE), places.split(_PLACES_AT_ONCE), strict=True)
+    stack: list[Tiles] = [(*group, tiling.block) for group in groups]
     while stack:
         tile, places, sides = stack.pop()
         open_ = found.open(tile)
