@@ -196,7 +196,7 @@ def is_interval(span: Span, form: Bound) -> bool:
 
 _TILES_AT_ONCE: Final = 1 << 19
 _ENDS_AT_ONCE: Final = 1 << 21
-_FEW_TILES: Final = 1 << 14  # more are decided by larger ones first
+_FEW_TILES: Final = 1 << 18  # more are decided by larger ones first
 
 Larger = list[torch.Tensor]  # of each inexact span, bool [batch, heads, rows, columns]
 Ranges = list[tuple[torch.Tensor, torch.Tensor]]  # first tile and end, [batch, heads, rows]
@@ -233,14 +233,10 @@ class IntervalRung:
         if 0 in shape or self.decides_every_tile(tiling.form):
             nowhere = torch.zeros((0, 4), dtype=torch.int64, device=device)
             return self.runs(tiling).to(device).labels(shape[3]), nowhere
-        tilings = [tiling]
-        divided = not all(span.exact and in_order(span, tiling.form) for span in self._spans)
-        while divided and math.prod(tilings[-1].shape) > _FEW_TILES:
-            block_q, block_kv = tilings[-1].block
-            tilings.append(replace(tiling, block=(block_q * _PARTS, block_kv * _PARTS)))
+        tilings = self._larger(tiling)
         largest = tilings[-1].block
         larger: tuple[Larger | None, Larger | None] = (None, None)
-        for each in reversed(tilings[1:]):
+        for each in tilings[:0:-1]:
             strips = [strip[:2] for strip in self._strips(each, larger, largest)]
             larger = _joined([of for of, _ in strips]), _joined([of for _, of in strips])
         labels = torch.empty(shape, dtype=torch.uint8, device=device)
@@ -253,6 +249,16 @@ class IntervalRung:
             places[:, 2] += first
             open_.append(places)
         return labels, torch.cat(open_)
+
+    def _larger(self, tiling: Tiling) -> list[Tiling]:
+        """A tiling, and tilings of larger and larger tiles that are decided before it."""
+        found = [tiling]
+        if all(span.exact and in_order(span, tiling.form) for span in self._spans):
+            return found  # all tiles are decided at once
+        while math.prod(found[-1].shape) > _FEW_TILES and max(found[-1].shape[2:]) > 1:
+            block_q, block_kv = found[-1].block
+            found.append(replace(tiling, block=(block_q * _PARTS, block_kv * _PARTS)))
+        return found
 
     def _strips(
         self, tiling: Tiling, larger: tuple[Larger | None, Larger | None], largest: tuple[int, int]
