@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from maskalg import (
     Mask,
+    block_table,
     causal,
     dense,
     document,
@@ -211,6 +212,55 @@ def test_open_tiles_are_halved() -> None:
     one[700, 3] = True
     far = (q_idx * kv_idx >= 900 * 900) | dense(one)
     assert assert_labels_exact(far, 1000, block=(1000, 500)).evaluated > 0
+
+
+@pytest.mark.parametrize("name", MASKS)
+def test_larger_tiles_are_decided_first(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Labels are the same, and no more tiles stay open, if larger tiles rule out spans."""
+    form = bound(MASKS[name])
+    for q_len, kv_len, block in ((500, 389, (16, 12)), (389, 500, (24, 5))):
+        tiling = Tiling(form, resolve(form, Lengths(q_len, kv_len, 1, 2)), block)
+        labels, places = rung_of(form.structure).labels(tiling)
+        with monkeypatch.context() as patch:
+            patch.setattr(intervals, "_FEW_TILES", 3)
+            found, left = rung_of(form.structure).labels(tiling)
+        open_ = {tuple(place) for place in places.tolist()}
+        still_open = {tuple(place) for place in left.tolist()}
+        assert still_open <= open_
+        decided = [list(each) for each in open_ - still_open]
+        if not decided:
+            assert torch.equal(labels, found)
+            continue
+        rest = labels == found
+        rest[torch.tensor(decided).unbind(dim=1)] = True
+        assert rest.all()
+
+
+def test_tables_of_many_blocks() -> None:
+    """Blocks that tiles do not follow, some of their positions dropped."""
+    random = torch.Generator().manual_seed(0)
+    kept = torch.rand(2, 1, 75, 90, generator=random) < 0.3
+    some = table(torch.rand(300, generator=random) < 0.8, "some")
+    blocks = block_table(kept, (4, 3))
+    for mask in (
+        blocks & causal,
+        blocks & some[q_idx] & some[kv_idx] & sliding(100),
+        sliding(20) | blocks & some[kv_idx],
+    ):
+        for block in (2, 5, (1, 12), (17, 8)):
+            assert assert_labels_exact(mask, 300, 260, block=block).evaluated == 0
+
+
+def test_different_documents_behind_limits() -> None:
+    random = torch.Generator().manual_seed(0)
+    ids = torch.randint(0, 40, (2, 300), generator=random)
+    first = table(torch.randint(0, 300, (300,), generator=random), "first")
+    for mask in (
+        ~document(ids) & (first[q_idx] <= kv_idx),
+        document(ids) | (first[kv_idx] > q_idx),
+    ):
+        for block in (4, (9, 20)):
+            assert assert_labels_exact(mask, 300, block=block).evaluated == 0
 
 
 def test_a_changed_tensor_is_seen() -> None:
