@@ -139,7 +139,7 @@ def of_paths(structure: Structure) -> bool:
 
 
 def _inputs(call: Call, tuned: bool) -> Inputs:
-    """Those of a call; without tuned choices unless `tuned`, and but for softmax."""
+    """The facts of a call's inputs; tuned choices only if `tuned`, and for softmax alone."""
     (arch, choices), weighted = machine_of(call.query.device), call.weight.formula is not None
     dims = (call.query.shape[-1], call.value.shape[-1])
     held = choices if tuned and not weighted else NOTHING_TUNED
