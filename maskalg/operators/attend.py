@@ -18,7 +18,7 @@ from ..formula.parameters import INTEGERS
 from ..formula.watched import recorded, transformed
 from ..values.weights import Weight
 from . import transforms
-from .inputs import check_tensor, check_weight
+from .inputs import check_tensor, check_weight, extents_of
 
 
 @dataclass(frozen=True)
@@ -71,6 +71,9 @@ def attend_traced(
     lse_wanted = wanted.return_lse or weight.sink is not None or differentiable or traced
     weights = "exp" if weight.formula is None else "mean" if weight.normalised else "sum"
     plain = torch.compiler.is_compiling() or not transformed()
+    if not plain:
+        # Errors tell shapes of a member: the operator sees those of all members of a vmap.
+        extents_of(query, key, value, pages)
     operator = torch.ops.maskalg.attention_forward if plain else transforms.forward
     arguments = (
         query,

@@ -4,7 +4,8 @@ An operator with an autograd rule cannot serve `torch.func.grad`. There the oper
 autograd functions, whose rules for vmap follow from the operators'.
 
 Under `torch.func.vmap` the new dimension joins the batch. Where the expression reads the batch, or
-has a tensor of its own for each member, members are computed one after the other.
+has a tensor of its own for each member, members are computed one after the other. If there is no
+member, a member on the meta device tells the shapes of the empty results.
 """
 
 from __future__ import annotations
@@ -86,7 +87,8 @@ def _gathered(tables: int, args: tuple[Any, ...]) -> list[Any]:
 def _forward(info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[Any, Any]:
     structure, lse_wanted = args[4], args[9]
     operator = torch.ops.maskalg.attention_forward
-    if _batched(in_dims[3]) or structure_of(structure).depends_on("batch"):
+    apart = _batched(in_dims[3]) or structure_of(structure).depends_on("batch")
+    if apart or not info.batch_size:
         return _one_by_one(operator, info.batch_size, in_dims, args)
     inputs = [_folded(args[i], in_dims[i], info.batch_size) for i in range(3)]
     out, lse = operator(*inputs, *args[3:])
@@ -98,7 +100,8 @@ def _forward(info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[Any, Any]
 def _backward_each(info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[Any, Any]:
     structure, wanted = args[8], args[13]
     operator = torch.ops.maskalg.attention_backward
-    if any(wanted) or _batched(in_dims[3]) or structure_of(structure).depends_on("batch"):
+    apart = _batched(in_dims[3]) or structure_of(structure).depends_on("batch")
+    if apart or any(wanted) or not info.batch_size:
         return _one_by_one(operator, info.batch_size, in_dims, args)
     tensors = [
         args[i] if i == 3 or args[i] is None else _folded(args[i], in_dims[i], info.batch_size)
@@ -116,18 +119,21 @@ def _float8(info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[Any, Any]:
 def _one_by_one(
     operator: Any, members: int, in_dims: tuple[Any, ...], args: tuple[Any, ...]
 ) -> tuple[Any, Any]:
-    results = [
-        operator(*[_member(arg, dim, i) for arg, dim in zip(args, in_dims, strict=True)])
-        for i in range(members)
-    ]
+    def member(arg: Any, dim: Any, i: int) -> Any:
+        if isinstance(arg, (list, tuple)):
+            dims = dim if isinstance(dim, (list, tuple)) else [dim] * len(arg)
+            return [member(part, d, i) for part, d in zip(arg, dims, strict=True)]
+        if not members and isinstance(arg, torch.Tensor):
+            shape = [size for d, size in enumerate(arg.shape) if d != dim]
+            return arg.new_empty(shape, device="meta")
+        return arg if dim is None else arg.select(dim, i)
+
+    results = [operator(*member(args, in_dims, i)) for i in range(max(members, 1))]
     stacked = [torch.stack(parts) for parts in zip(*results, strict=True)]
+    if not members:
+        device = next(arg.device for arg in args if isinstance(arg, torch.Tensor))
+        stacked = [torch.empty_like(part[:0], device=device) for part in stacked]
     return type(results[0])(stacked), type(results[0])([0] * len(stacked))
-
-
-def _member(arg: Any, dim: Any, i: int) -> Any:
-    if isinstance(arg, (list, tuple)) and isinstance(dim, (list, tuple)):
-        return [_member(part, d, i) for part, d in zip(arg, dim, strict=True)]
-    return arg if dim is None else arg.select(dim, i)
 
 
 def _batched(dims: list[int | None]) -> bool:

@@ -49,6 +49,43 @@ def test_vmap_along_other_dimensions_and_over_shared_keys():
     assert_close([found], [one_by_one(lambda q, v: attend(q, k[0], v), q, v)])
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float8_e4m3fn])
+def test_vmap_over_no_members(dtype):
+    """Empty results of the shapes that members have, as torch's operations give."""
+
+    def attend(q, k, v, ids):
+        return ma.attention(q, k, v, causal & document(ids), return_lse=True)
+
+    tensors = [*(t.to(dtype) for t in plain(MEMBERS, 2)), torch.randint(0, 3, (MEMBERS, 70))]
+    wanted = vmap(attend)(*tensors)
+    for in_dims in ((0, 0, 0, 0), (0, 0, 0, None)):
+        few = [t[:0] if d == 0 else t[0] for t, d in zip(tensors, in_dims, strict=True)]
+        for found, full in zip(vmap(attend, in_dims)(*few), wanted, strict=True):
+            assert found.shape == (0, *full.shape[1:])
+            assert (found.dtype, found.device) == (full.dtype, full.device)
+
+
+def test_gradients_over_no_members():
+    q, k, v = (t[:0] for t in plain(MEMBERS, 2))
+    for slopes, dim in ((SLOPES, None), (SLOPES.expand(MEMBERS, 4)[:0], 0)):
+        found = vmap(grad(loss, argnums=ALL), in_dims=(0, 0, 0, dim))(q, k, v, slopes)
+        assert [g.shape for g in found] == [q.shape, k.shape, v.shape, (0, 4)]
+
+    def total(q, k, v, slopes):
+        return vmap(loss, in_dims=(0, 0, 0, None))(q, k, v, slopes).sum()
+
+    found = grad(total, argnums=ALL)(q, k, v, SLOPES)
+    assert_close(found, [q, k, v, torch.zeros(4)])
+
+
+def test_errors_tell_the_shapes_of_a_member():
+    q = torch.randn(3, 4, 8, 16)
+    with pytest.raises(ma.MaskValueError, match=r"head_dim\], got \[4, 8, 16\]"):
+        vmap(lambda q: ma.attention(q, q, q, causal))(q)
+    with pytest.raises(ma.MaskValueError, match=r"query \[1, 4, 8, 16\], key \[1, 3, 8, 16\]"):
+        vmap(lambda q, k: ma.attention(q, k, k, causal))(q[:, None], q[:, None, :3])
+
+
 def test_vmap_twice():
     def attend(q, k, v):
         return ma.attention(q[None], k[None], v[None], SCORE)[0]
