@@ -78,10 +78,15 @@ def assigned(value: object, name: str, parameter: bool) -> MaskAttributeError:
     return MaskAttributeError(f"`{value!r}` never changes: `.{name} = …` is refused; {write}.")
 
 
+def deleted(value: object, name: str) -> MaskAttributeError:
+    return MaskAttributeError(f"`{value!r}` never changes: `del ….{name}` is refused.")
+
+
 def used_as_bool(what: object) -> MaskTypeError:
     return MaskTypeError(
         f"{what!r} has no truth value: it was used with `and`, `or`, `not`, `if` or a chained "
-        "comparison. Write `a & b`, `a | b`, `~a`, and `(x <= q_idx) & (q_idx < y)`."
+        "comparison. Write `a & b`, `a | b`, `~a`, and `(x <= q_idx) & (q_idx < y)`; `mask is not "
+        "None` asks whether there is one."
     )
 
 

@@ -137,13 +137,16 @@ class Expression(Shown):
     def __bool__(self) -> NoReturn:
         if self.label.kind == "formula":
             raise errors.MaskTypeError(
-                f"{errors.used_as_bool(self)} Write ma.maximum(x, y), ma.minimum(x, y) for `max` "
-                "and `min` of index expressions."
+                f"{errors.used_as_bool(self)} Write `(x == 1) | (x == 2)` for `x in (1, 2)`, and "
+                "ma.maximum(x, y), ma.minimum(x, y) for `max` and `min` of index expressions."
             )
         raise errors.used_as_bool(self)
 
     def __setattr__(self, name: str, value: object) -> None:
         raise errors.assigned(self, name, name in self.parameters)
+
+    def __delattr__(self, name: str) -> None:
+        raise errors.deleted(self, name)
 
     if not TYPE_CHECKING:  # a type checker would take an expression for a function, or a list
 
@@ -154,11 +157,21 @@ class Expression(Shown):
                 "function of indices it is `.to_mask_mod()`, or `.to_score_mod()`."
             )
 
-        def __getitem__(self, at: object) -> NoReturn:
+        def __getitem__(self, *at: object) -> NoReturn:
             raise errors.MaskTypeError(
                 f"`{self!r}[…]`: an expression has no entries. `.to_dense(q_len, kv_len)[…]` takes "
                 "those of the matrix, `.shift(q=…, kv=…)` moves it to the rows of a slice."
             )
+
+        def __iter__(self, *_at: object) -> NoReturn:
+            raise errors.MaskTypeError(
+                f"`for x in {self!r}` or `x in {self!r}`: an expression is a formula for every "
+                "length and has no entries. `.to_dense(q_len, kv_len)` is the matrix, `.operands` "
+                "are the masks that `&`, `|`, `^` or `~` joins."
+            )
+
+        __setitem__ = __getitem__
+        __contains__ = __iter__
 
         def __len__(self) -> NoReturn:
             raise errors.MaskTypeError(

@@ -642,6 +642,10 @@ class Score(WithMask):
         _no_bias(self, "+", other)
         return NotImplemented
 
+    def __radd__(self, other: NoReturn) -> Score:
+        _no_bias(self, "+", other)
+        return NotImplemented
+
     def __sub__(self, other: NoReturn) -> Mask:
         _no_difference(self, other)
         return NotImplemented

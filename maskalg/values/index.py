@@ -39,6 +39,9 @@ class Index(IndexFormula):
     def __setattr__(self, name: str, value: object) -> None:
         raise errors.assigned(self, name, False)
 
+    def __delattr__(self, name: str) -> None:
+        raise errors.deleted(self, name)
+
     def __reduce__(self) -> tuple[type[Index], tuple[Node]]:
         return Index, (self.node,)
 
@@ -50,12 +53,21 @@ class Index(IndexFormula):
 
     if not TYPE_CHECKING:  # a type checker would take it for a list
 
-        def __getitem__(self, at: object) -> NoReturn:
+        def __getitem__(self, *at: object) -> NoReturn:
             raise errors.MaskTypeError(
                 f"`({self!r})[…]`: an index expression is a number and has no entries. Write "
                 "`table(tensor)[q_idx]` to read a tensor at it, `q_idx == 0` to ask for the first "
                 "query."
             )
+
+        def __iter__(self, *_at: object) -> NoReturn:
+            raise errors.MaskTypeError(
+                f"`for x in {self!r}` or `x in {self!r}`: an index expression is a number and has "
+                "no entries. Write `x == q_idx` to compare."
+            )
+
+        __setitem__ = __getitem__
+        __contains__ = __iter__
 
         def __len__(self) -> NoReturn:
             raise errors.MaskTypeError(

@@ -294,6 +294,7 @@ def test_arguments_that_a_method_does_not_have() -> None:
     raises(ValueError, lambda: causal.show(16, head=1), "is the same for every head")
     raises(TypeError, lambda: causal(), "`causal(…)`: an expression is a value")
     raises(TypeError, lambda: causal[0], "`causal[…]`: an expression has no entries", ".to_dense(")
+    raises(TypeError, lambda: causal.__setitem__(0, 1), "`causal[…]`: an expression has no entries")
     raises(TypeError, lambda: len(causal), "`len(causal)`: an expression is a formula", ".to_dense")
     raises(TypeError, lambda: len(ma.q_idx), "`len(q_idx)`: an index expression is a number")
     for call, says in (

@@ -23,6 +23,8 @@ def test_values_never_change() -> None:
         before = repr(value)
         with pytest.raises(ma.MaskAttributeError, match="never changes"):
             setattr(value, name, None)
+        with pytest.raises(ma.MaskAttributeError, match="never changes"):
+            delattr(value, name)
         assert repr(value) == before
     for value in (window, q_idx + 1):
         for copied in (copy.copy(value), copy.deepcopy(value), pickle.loads(pickle.dumps(value))):
