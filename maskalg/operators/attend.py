@@ -17,7 +17,7 @@ from ..formula.expression import Expression
 from ..formula.parameters import INTEGERS
 from ..formula.watched import recorded, transformed
 from ..values.weights import Weight
-from . import transforms
+from . import counting, transforms
 from .inputs import check_tensor, check_weight, extents_of
 
 
@@ -54,6 +54,7 @@ def attend_traced(
     structure, parameters = keyed(expression)
     if not torch.compiler.is_compiling():
         follow(parameters)
+        counting.register()
     tables: list[torch.Tensor] = []
     integers: list[int] = []
     reals: list[float] = []
