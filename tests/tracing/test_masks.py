@@ -1,6 +1,7 @@
 """Traced masks: the matrix of the function itself, and labels that agree with it."""
 
 import functools
+import re
 
 import pytest
 import torch
@@ -236,6 +237,30 @@ def test_numbers_that_bytes_do_not_hold_wrap(wrapping):
     """torch says that no byte is more than -1, as it compares it with 255."""
     with pytest.raises(TypeError, match=r"\d is no torch.uint8, .*BYTES\.long"):
         ma.mask(wrapping)
+
+
+@pytest.mark.parametrize(
+    ("sign", "wrapping"),
+    [
+        ("-", lambda x: -x),
+        ("-", abs),
+        ("~", lambda x: ~x),
+        ("// -1", lambda x: x // -1),
+        ("// -1", lambda x: torch.div(x, -1, rounding_mode="trunc")),
+        ("*", torch.square),
+        ("*", lambda x: x**2),
+        ("**", lambda x: 2**x),
+    ],
+)
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int16])
+def test_the_least_entry_of_few_bits_wraps(sign, wrapping, dtype):
+    """-(-128) is -128 in torch."""
+    entries = torch.tensor([torch.iinfo(dtype).min, 3, 9, 16]).to(dtype)
+    with pytest.raises(TypeError, match=f"`{re.escape(sign)}` of entries of entries wraps in"):
+        ma.mask(lambda b, h, q, k: wrapping(entries[k]) > 0)
+    wide = entries.long()
+    found = ma.mask(lambda b, h, q, k: wrapping(wide[k]) > 0)
+    assert torch.equal(found.to_dense(1, 4)[0, 0, 0], wrapping(wide) > 0)
 
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.uint16])

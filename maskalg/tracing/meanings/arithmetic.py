@@ -51,7 +51,7 @@ def rounded(op: str, node: Node) -> Node:
     return Node("call", "real", (node,), data="float")
 
 
-ONE, ZERO = nodes.const(1), nodes.const(0)
+ONE, ZERO, MINUS_ONE = nodes.const(1), nodes.const(0), nodes.const(-1)
 
 # Whole powers are written out as products; higher ones leave 64 bits in any case.
 _MOST_FACTORS: Final = 16
@@ -119,6 +119,8 @@ def divide(x: Node, y: Node) -> Node:
 
 def floor_divide(bounds: Bounds, x: Node, y: Node) -> Node:
     x, y = operands(x, y)
+    if y == MINUS_ONE:
+        refuse_wrapping("// -1", x)
     if "real" in (x.kind, y.kind):
         _check_quotient("//", bounds, y)
         return nodes.call("floor", nodes.divide(x, y))
@@ -151,6 +153,8 @@ def truncating_divide(bounds: Bounds, x: Node, y: Node) -> Node:
     x, y = operands(x, y)
     if "real" in (x.kind, y.kind):
         return nodes.call("float", nodes.truncated(nodes.divide(x, y)))
+    if y == MINUS_ONE:
+        return floor_divide(bounds, x, y)
     if y.op == "const" and cast(int, y.data) < 0:
         return nodes.negate(truncating_divide(bounds, x, nodes.negate(y)))
     if bounds.never_negative(x):
@@ -180,6 +184,7 @@ def _whole_power(bounds: Bounds, x: Node, y: Node) -> Node:
         return ONE if count == 0 else reduce(partial(multiply, bounds), [x] * count)
     if x.op != "const" or cast(int, x.data).bit_count() != 1 or cast(int, x.data) < 1:
         raise messages.traced_power("a power that is no number")
+    refuse_wrapping("**", y)
     exact = nodes.power(real(x), real(y))
     raised = nodes.truncated(nodes.call("floor", nodes.add(exact, nodes.const(0.5))))
     if x.data == 1 or bounds.never_negative(y):

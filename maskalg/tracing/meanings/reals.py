@@ -91,7 +91,6 @@ REALS: Final[dict[str, Rule]] = {
     "log10": lambda x: nodes.mul(nodes.const(1 / math.log(10)), nodes.call("log", number(x))),
     "rsqrt": lambda x: _reciprocal(nodes.call("sqrt", number(x))),
     "reciprocal": _reciprocal,
-    "square": lambda x: nodes.mul(number(x), number(x)),
     "sinh": _sinh,
     "cosh": _cosh,
     "relu": _relu,

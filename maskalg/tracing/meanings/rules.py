@@ -36,6 +36,7 @@ def elementwise_rules(bounds: Bounds) -> dict[str, Callable[..., Node]]:
         **_PLAIN,
         "multiply": partial(a.multiply, bounds),
         "rmul": partial(a.multiply, bounds),
+        "square": lambda x: a.multiply(bounds, a.number(x), a.number(x)),
         "rsub": _swapped(partial(a.subtract, bounds)),
         "radd": partial(a.add, bounds),
         "floordiv": partial(a.floor_divide, bounds),
