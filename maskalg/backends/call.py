@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -127,13 +129,25 @@ class Call(NamedTuple):
 Result = tuple[torch.Tensor, torch.Tensor | None]
 
 
-def check_change(*change: torch.Tensor | None) -> None:
-    """Refuse gradients that kernels do not differentiate: to differentiate twice, or batched."""
-    if torch.is_grad_enabled():
-        raise errors.no_double_backward()
-    for each in change:
-        if each is not None and (holds_members(each) or holds_gradients(each)):
-            raise errors.no_batched_gradients()
+def by_kernels(backward: Callable[..., Any]) -> Callable[..., Any]:
+    """The `backward` of an autograd function whose gradients are computed by kernels.
+
+    It refuses gradients that kernels do not differentiate: to differentiate twice, or batched.
+    Compiled autograd calls it and does not trace it, as Dynamo would trace the launch of a kernel.
+    """
+
+    @functools.wraps(backward)
+    def checked(ctx: Any, *change: torch.Tensor | None) -> Any:
+        if torch.compiler.is_dynamo_compiling():
+            return torch.compiler.disable(checked)(ctx, *change)
+        if torch.is_grad_enabled():
+            raise errors.no_double_backward()
+        for each in change:
+            if each is not None and (holds_members(each) or holds_gradients(each)):
+                raise errors.no_batched_gradients()
+        return backward(ctx, *change)
+
+    return checked
 
 
 def scale_of(query: torch.Tensor, scale: float | None) -> float:

@@ -17,7 +17,7 @@ from torch.autograd.function import once_differentiable
 from .. import errors
 from ..attention import attention as attend
 from ..attention import checked_call, traced
-from ..backends.call import check_change
+from ..backends.call import by_kernels
 from ..backends.choice import backend_name, backend_of
 from ..backends.float8 import attend_float8
 from ..backends.results import in_order_of, with_sink
@@ -340,8 +340,8 @@ class _Attention(torch.autograd.Function):
         return out, lse
 
     @staticmethod
+    @by_kernels
     def backward(ctx: Any, of_out: torch.Tensor | None, of_lse: torch.Tensor | None) -> Any:
-        check_change(of_out, of_lse)
         out, lse, *saved = ctx.saved_tensors
         change = (torch.zeros_like(out) if of_out is None else of_out, of_lse)
         inputs, came = tuple(saved[: ctx.inputs]), saved[ctx.inputs :]  # tables lie behind

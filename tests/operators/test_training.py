@@ -212,3 +212,19 @@ def test_refusals():
     _, rest = arguments(SCORE, [q, k, v])
     with pytest.raises(ma.MaskValueError, match="takes 2 tensors, 0 integers"):
         FORWARD(q, k, v, [], *rest, True, "cpu", False)
+
+
+def test_compiled_autograd_after_a_plain_call():
+    """The backward pass breaks the graph: Dynamo does not follow the launch of a kernel."""
+    tensors = inputs()
+
+    def gradients(backward):
+        for tensor in tensors:
+            tensor.grad = None
+        backward(ma.attention(*tensors, SCORE).sin().sum())
+        return [tensor.grad for tensor in tensors]
+
+    wanted = gradients(lambda loss: loss.backward())
+    with torch._dynamo.config.patch(compiled_autograd=True):
+        compiled = torch.compile(lambda loss: loss.backward(), backend="eager", dynamic=True)
+        assert_equal(gradients(compiled), wanted)

@@ -13,7 +13,7 @@ from ... import errors
 from ...codegen.arguments import BitsTable, DistanceTable, MarksArgument
 from ...engine.float8 import FLOAT8
 from ...tiles.shapes import HopperBackwardTile, HopperTile, Tile, in_turn
-from ..call import Call, Result, check_change, positively_scaled
+from ..call import Call, Result, by_kernels, positively_scaled
 from ..results import empty_result
 from ..traits import Bounds, Explained
 from . import segments as segments
@@ -196,10 +196,10 @@ class _Attention(torch.autograd.Function):
         return out, lse
 
     @staticmethod
+    @by_kernels
     def backward(
         ctx: Any, grad_out: torch.Tensor | None, grad_lse: torch.Tensor | None
     ) -> tuple[torch.Tensor | None, ...]:
-        check_change(grad_out, grad_lse)
         query, key, value, sink, out, lse, *_ = ctx.saved_tensors
         call = Call(query, key, value, *ctx.others)
         if grad_out is None:
