@@ -125,9 +125,11 @@ def fitting(query: Shape, key: Shape, value: Shape) -> Extents:
 def _fitting(query: Shape, key: Shape, value: Shape) -> Extents:
     for name, shape in (("query", query), ("key", key), ("value", value)):
         if len(shape) != 4:
+            missing = {3: "[None] for one sequence", 2: "[None, None] for one head of one sequence"}
+            write = f" Write {name}{missing[len(shape)]}." if len(shape) in missing else ""
             raise errors.MaskValueError(
                 f"attention: {name} must have shape [batch, heads, length, head_dim], got "
-                f"{list(shape)}."
+                f"{list(shape)}.{write}"
             )
     (batch, heads, q_len, _), (_, _, kv_len, _) = query, key
     wrong = _misfit(query, key, value)

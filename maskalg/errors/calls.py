@@ -94,9 +94,10 @@ FROM_MASK = (
 
 
 def not_an_integer(call: str, argument: str, value: object, low: int) -> MaskTypeError:
+    write = " Write its .item()." if getattr(value, "shape", None) == () else ""
     return MaskTypeError(
         f"{call}: {argument} must be an integer >= {low}, got {value!r} of type "
-        f"{type(value).__name__}."
+        f"{type(value).__name__}.{write}"
     )
 
 
@@ -143,9 +144,21 @@ def _converted(argument: str, found: str, wanted: str) -> str:
         )
     if "bool" in wanted and whole:
         return f" Write {argument} != 0."
+    if "bool" in wanted and "torch.int" in found:
+        return (
+            f" Write True or False for each; torch.isin(torch.arange(length), torch.tensor("
+            f"{argument})) where they are positions."
+        )
     if "int" in wanted and (whole or found.startswith(("torch.float", "torch.bfloat"))):
         return f" Write {argument}.long()."
     return ""
+
+
+def sparse_table(name: str, layout: object) -> MaskTypeError:
+    return MaskTypeError(
+        f"{name} is a tensor of layout {layout}, and entries are read at positions. Write "
+        f"{name}.to_dense()."
+    )
 
 
 def tensor_shape(call: str, argument: str, found: object, wanted: str) -> MaskValueError:

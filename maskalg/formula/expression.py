@@ -432,7 +432,8 @@ def no_attribute(kind: str, name: str) -> errors.MaskAttributeError:
         text += f" Its mask has: write score.mask.{name}(…)."
     if name in _ASKED_OF_MASKS and kind == "Bias":
         text += (
-            " It is asked of masks, and a bias keeps every pair; bias.plot(…) draws what it adds."
+            " It is asked of masks, and a bias keeps every pair; bias.plot(…) draws what it adds, "
+            "(ma.everything + bias).to_dense(…) writes it out."
         )
     if name in _MOVES:
         text += " Write mask.to('cuda') or mask.to('cpu'): tensors move, and keep their dtypes."

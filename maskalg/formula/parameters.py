@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, cast
 
 import torch
 
-from ..errors import MaskValueError, below, not_an_integer
+from ..errors import MaskValueError, below, not_an_integer, sparse_table
 
 Kind = Literal["bool", "int", "real"]
 
@@ -98,6 +98,8 @@ class Table:
         low: int | None = None,
         order: Order | None = None,
     ) -> None:
+        if tensor.layout != torch.strided:
+            raise sparse_table(name, tensor.layout)
         self.name = name
         self.tensor = tensor
         self.low = low

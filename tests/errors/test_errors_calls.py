@@ -131,7 +131,8 @@ def test_attention_tensors() -> None:
     says = "got Mask. Write attention(query, key, value, mask): it comes fourth."
     raises(TypeError, call(causal, Q, K), says)
     says = "value must have shape [batch, heads, length, head_dim], got [2, 5, 6]"
-    raises(ValueError, call(Q, K, V[:, 0]), says)
+    raises(ValueError, call(Q, K, V[:, 0]), says, "Write value[None] for one sequence")
+    raises(ValueError, call(Q[0, 0], K, V), "Write query[None, None] for one head of one sequence")
     says = "torch.float64, torch.float32", "Write key.to(query.dtype)"
     raises(TypeError, call(Q.double(), K, V), "share one dtype", *says)
     raises(TypeError, call(Q, K.to("meta"), V), "share one device", "cpu, meta, cpu")

@@ -60,6 +60,7 @@ def test_window() -> None:
     raises(ValueError, lambda: window(-1, 0), "window(-1, 0): left must be an integer >= 0, got -1")
     raises(ValueError, lambda: window(-1, 0), "None is unlimited.")
     raises(ValueError, lambda: window(None, -2), "right must be an integer >= 0, got -2")
+    raises(TypeError, lambda: window(torch.tensor(1), 0), "of type Tensor. Write its .item().")
     raises(TypeError, lambda: window(1.5, 0), "window(1.5, 0): left", "1.5 of type float")
     raises(
         ValueError, lambda: window(0, 2**40), "right must fit a 32-bit integer", "(None in window"
@@ -118,6 +119,16 @@ def test_tensors_of_another_dtype() -> None:
     raises(TypeError, lambda: document(IDS.short()), "got torch.int16. Write ids.long().")
     raises(TypeError, lambda: alibi(IDS), "got torch.int64. Write slopes.float().")
     raises(TypeError, lambda: global_tokens(IDS), "got torch.int64. Write flags != 0.")
+    raises(TypeError, lambda: global_tokens([0, 5]), "torch.isin(torch.arange(length), torch.tens")
+    square = torch.eye(4).to_sparse()
+    for made, sparse in (
+        (document, IDS.to_sparse()),
+        (padding, IDS.to_sparse()),
+        (dense, square.bool()),
+        (dense_bias, square),
+        (table, square),
+    ):
+        raises(TypeError, lambda m=made, t=sparse: m(t), "layout torch.sparse_coo", ".to_dense().")
     says = "Write tensor != 0 where 1 keeps and 0 drops, tensor == 0 where 0 keeps and -inf drops."
     raises(TypeError, lambda: dense(FLAGS.float()), "got torch.float32", says)
     raises(TypeError, lambda: padding.from_mask(FLAGS.float()), "attention_mask == 0 where 0 keeps")
