@@ -159,19 +159,14 @@ class Expression(Shown):
 
         def __getitem__(self, *at: object) -> NoReturn:
             raise errors.MaskTypeError(
-                f"`{self!r}[…]`: an expression has no entries. `.to_dense(q_len, kv_len)[…]` takes "
-                "those of the matrix, `.shift(q=…, kv=…)` moves it to the rows of a slice."
+                f"`{self!r}[…]`: an expression has no entries, to be read, looked for or gone "
+                "through. `.to_dense(q_len, kv_len)[…]` takes those of the matrix, `.operands` are "
+                "the masks that `&`, `|`, `^` or `~` joins, and `.shift(q=…, kv=…)` moves it to "
+                "the rows of a slice."
             )
 
-        def __iter__(self, *_at: object) -> NoReturn:
-            raise errors.MaskTypeError(
-                f"`for x in {self!r}` or `x in {self!r}`: an expression is a formula for every "
-                "length and has no entries. `.to_dense(q_len, kv_len)` is the matrix, `.operands` "
-                "are the masks that `&`, `|`, `^` or `~` joins."
-            )
-
-        __setitem__ = __getitem__
-        __contains__ = __iter__
+        # Not `__iter__`, which would make it an `Iterable`: `for` asks for the entry 0.
+        __setitem__ = __contains__ = __getitem__
 
         def __len__(self) -> NoReturn:
             raise errors.MaskTypeError(

@@ -60,14 +60,7 @@ class Index(IndexFormula):
                 "query."
             )
 
-        def __iter__(self, *_at: object) -> NoReturn:
-            raise errors.MaskTypeError(
-                f"`for x in {self!r}` or `x in {self!r}`: an index expression is a number and has "
-                "no entries. Write `x == q_idx` to compare."
-            )
-
-        __setitem__ = __getitem__
-        __contains__ = __iter__
+        __setitem__ = __contains__ = __getitem__
 
         def __len__(self) -> NoReturn:
             raise errors.MaskTypeError(

@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+from collections.abc import Iterable
 
 import pytest
 import torch
@@ -52,3 +53,8 @@ def test_masks_and_scores_are_no_numbers() -> None:
     assert repr(slopes / 4) == "0.25 * alibi(slopes[1])"
     with pytest.raises(ma.MaskValueError, match="/ 0`: a bias is divided by a number"):
         slopes / 0
+
+
+def test_values_are_no_collections() -> None:
+    """Where a function takes one mask or several, `Iterable` tells them apart."""
+    assert not any(isinstance(value, Iterable) for value in (causal, causal + softcap(9), q_idx))
