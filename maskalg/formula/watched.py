@@ -6,13 +6,23 @@ here, and in `attention.py` on the way of every call.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
+from torch.utils import _python_dispatch
 
 PLAIN = (torch.Tensor, torch.nn.Parameter)
 
+
+def _never(_tensor: torch.Tensor) -> bool:
+    """Stands in for a function that torch no longer has; its own errors serve then."""
+    return False
+
+
 # Whether a tensor holds many: those of `torch.func.vmap`, and batched gradients of autograd itself.
-holds_members = torch._C._functorch.is_batchedtensor
-holds_gradients = torch._C._functorch.is_legacy_batchedtensor
+_KINDS = getattr(torch._C, "_functorch", None)
+holds_members = getattr(_KINDS, "is_batchedtensor", _never)
+holds_gradients = getattr(_KINDS, "is_legacy_batchedtensor", _never)
 
 
 def transformed() -> bool:
@@ -36,3 +46,9 @@ def watched(*tensors: torch.Tensor) -> bool:
         if type(tensor) not in PLAIN:
             return True
     return False
+
+
+def modes() -> list[Any]:
+    """The dispatch modes that are active; none where torch does not tell."""
+    stack = getattr(_python_dispatch, "_get_current_dispatch_mode_stack", list)
+    return list(stack())

@@ -11,8 +11,8 @@ import sys
 from typing import Any, Final
 
 import torch
-from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
+from ..formula.watched import modes
 from .define import BACKWARD, FLOAT8_FORWARD, FORWARD, PAGES_FORWARD
 
 
@@ -22,7 +22,7 @@ def register() -> None:
     if registry is None:
         return
     registry.update(_FORMULAS)
-    for mode in _get_current_dispatch_mode_stack():
+    for mode in modes():
         counter: Any = getattr(mode, "counter", mode)
         getattr(counter, "flop_registry", {}).update(_FORMULAS)
 

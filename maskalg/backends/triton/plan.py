@@ -265,7 +265,7 @@ class BackwardPlan:
 
 @lru_cache(maxsize=4096)
 def backward_plan(structure: Structure, told: Told, inputs: Inputs) -> BackwardPlan:
-    """The plan of the gradients of a structure, which no length changes."""
+    """The plan of the gradients of a structure, the same for short rows and for long documents."""
     head_dim, value_dim, dtype, arch, weighted, tuned = inputs
     style, counted = told.style, told.counted
     shape = shape_constants(head_dim, value_dim, dtype, style.wide, arch, style.aligned)

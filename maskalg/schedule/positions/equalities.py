@@ -142,7 +142,7 @@ class Equalities(Rest):
         return total
 
     def between(self, pairs: TilePairs) -> Verdict:
-        if prod(pairs.shape) * pairs.sides[1] <= 4 * pairs.lengths[1]:
+        if 4 * prod(pairs.shape) * pairs.sides[1] <= pairs.lengths[1]:
             none = torch.zeros_like(pairs.own, dtype=torch.bool)
             return Verdict.of(none, none)  # as quickly found position by position
         shape = np.broadcast_shapes(
