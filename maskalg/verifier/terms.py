@@ -452,6 +452,11 @@ def greater(left: Term, right: Term) -> Term:
     return at_least(subtract(subtract(left, right), number(1)))
 
 
+def within(low: Term, x: Term, end: Term) -> Term:
+    """low <= x < end."""
+    return both(greater_equal(x, low), greater(end, x))
+
+
 def equal(left: Term, right: Term) -> Term:
     """left == right, of two integers; x mod c = 0 and x mod c = y mod c become `divides`."""
     x = subtract(left, right)

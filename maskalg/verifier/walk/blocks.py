@@ -20,7 +20,7 @@ from ..reading.triton import Module, as_number
 from ..reading.values import BOOL, INT32, INT64, Number, Type, converted
 from ..terms import Term, number
 from .lists import PLACE, Entries, Intervals
-from .loops import Step, Walker
+from .loops import Step, Walker, inside, shown
 from .runs import NOTHING, Sources
 
 FILE: Final = "skeleton"
@@ -52,7 +52,7 @@ def lemmas_of_blocks(
         ("may_drop", "all keys are kept and none is dropped, if it says so", _may_drop),
         ("over_blocks", "every key to keep once, no other, masked unless none is dropped", _blocks),
     ):
-        yield f"{FILE}.{name}", claimed, partial(proof, text, milliseconds)
+        yield f"{FILE}.{name}", claimed, partial(shown, proof, partial(_Walk, text, milliseconds))
 
 
 class _Walk(Walker):
@@ -71,18 +71,15 @@ class _Walk(Walker):
         self.define("visits", lambda state: state[0])
         self.define("unmasked", lambda state: state[1])
 
-    def count(self, name: str = "count", high: int = _MOST) -> Number:
-        return self.number(name, 0, high)
+    def count(self, name: str = "count") -> Number:
+        return self.number(name, 0, _MOST)
 
     def number(self, name: str, low: int, high: int) -> Number:
-        found = self.fresh(name, INT64)
-        self.given += between(low, found.term, high)
-        return found
+        return self.unknown(name, low, high, INT64)
 
     def at_any(self, low: int, count: Term, claim: Term) -> Term:
         """A fact about every place low <= a < count."""
-        inside = terms.both(terms.greater_equal(PLACE, number(low)), terms.greater(count, PLACE))
-        return terms.either(terms.no(inside), claim)
+        return terms.either(terms.no(terms.within(number(low), PLACE, count)), claim)
 
     def in_order(self, of: Intervals, count: Term) -> Term:
         before = of.read(terms.subtract(PLACE, number(1)), 0)
@@ -100,10 +97,6 @@ class _Walk(Walker):
     def holding(self, of: Intervals, count: Any) -> Term:
         return self.within(of, count, Number(KEY, INT64)).term
 
-    def keys_of(self, first: Any, end: Any) -> Term:
-        begin, stop = (as_number(part).term for part in (first, end))
-        return terms.both(terms.greater_equal(KEY, begin), terms.greater(stop, KEY))
-
 
 def _as(of: Type, value: Any) -> Number:
     return converted(as_number(value), of)
@@ -116,11 +109,10 @@ def _extreme(rule: Callable[..., Term], left: Any, right: Any) -> Number:
 # --- lists of intervals ---------------------------------------------------------------------------
 
 
-def _clip(text: str, milliseconds: int) -> tuple[Step, ...]:
-    walk = _Walk(text, milliseconds)
+def _clip(walk: _Walk) -> None:
     count, kv_len = walk.count(), walk.number("kv_len", 0, 2**31 - 1)
     table = walk.intervals("at", count.term)
-    is_key = walk.keys_of(0, kv_len)
+    is_key = inside((0, kv_len), KEY)
 
     def in_closed(of: Intervals, place: Any) -> Number:
         first, last = (of.read(as_number(place).term, side) for side in (0, 1))
@@ -135,11 +127,9 @@ def _clip(text: str, milliseconds: int) -> tuple[Step, ...]:
     walk.claim("the keys of each interval", walk.at_any(
         0, count.term, terms.same(found.holds(PLACE, KEY), wanted)
     ))  # fmt: skip
-    return tuple(walk.steps)
 
 
-def _listed(text: str, milliseconds: int) -> tuple[Step, ...]:
-    walk = _Walk(text, milliseconds)
+def _listed(walk: _Walk) -> None:
     count, keys = walk.count(), walk.number("keys", 1, 2**31 - 1)
     kv_len = walk.number("kv_len", 0, 2**31 - 1)
     at, masked = (walk.intervals(name, count.term) for name in ("at", "masked"))
@@ -151,7 +141,7 @@ def _listed(text: str, milliseconds: int) -> tuple[Step, ...]:
     def in_run(place: Any) -> Number:
         of = as_number(place).term
         begin, stop = (terms.multiply(each.at(of).term, keys.term) for each in (first, end))
-        lies = walk.keys_of(Number(begin, INT64), Number(stop, INT64))
+        lies = inside((Number(begin, INT64), Number(stop, INT64)), KEY)
         return Number(terms.both(lies, terms.greater(kv_len.term, KEY)), BOOL)
 
     walk.define("lies_in_run", in_run)
@@ -164,28 +154,23 @@ def _listed(text: str, milliseconds: int) -> tuple[Step, ...]:
         walk.claim("the keys of each run", walk.at_any(
             0, count.term, terms.same(of.holds(PLACE, KEY), wanted)
         ))  # fmt: skip
-    return tuple(walk.steps)
 
 
-def _in_order(text: str, milliseconds: int) -> tuple[Step, ...]:
-    walk = _Walk(text, milliseconds)
+def _in_order(walk: _Walk) -> None:
     count = walk.count()
     table = walk.names["table"] = walk.intervals("at", count.term)
     found = walk.call("in_order", table, count)
     walk.claim("in order", walk.in_order(found, count.term))
     walk.claim("the same keys",
                terms.same(walk.holding(found, count), walk.holding(table, count)))  # fmt: skip
-    return tuple(walk.steps)
 
 
-def _joined(text: str, milliseconds: int) -> tuple[Step, ...]:
-    walk = _Walk(text, milliseconds)
+def _joined(walk: _Walk) -> None:
     count = walk.count()
     table = walk.names["table"] = walk.intervals("at", count.term)
     walk.given.append(walk.in_order(table, count.term))
     kept, found = walk.call("joined", table, count)
     _claim_united(walk, (table, count), (found, kept))
-    return tuple(walk.steps)
 
 
 def _claim_united(walk: _Walk, table: tuple[Any, Any], found: tuple[Any, Any]) -> None:
@@ -199,9 +184,8 @@ def _claim_united(walk: _Walk, table: tuple[Any, Any], found: tuple[Any, Any]) -
                terms.same(walk.holding(of, kept), walk.holding(*table)))  # fmt: skip
 
 
-def _united(text: str, milliseconds: int) -> tuple[Step, ...]:
+def _united(walk: _Walk) -> None:
     """Proof steps for `united`, given the laws proved for `in_order` and `joined`."""
-    walk = _Walk(text, milliseconds)
     count = walk.count()
     table = walk.intervals("at", count.term)
 
@@ -224,7 +208,6 @@ def _united(text: str, milliseconds: int) -> tuple[Step, ...]:
     walk.define("joined", joined)
     kept, found = walk.call("united", table, count)
     _claim_united(walk, (table, count), (found, kept))
-    return tuple(walk.steps)
 
 
 # --- blocks ---------------------------------------------------------------------------------------
@@ -237,23 +220,21 @@ def _block(walk: _Walk) -> tuple[Number, Number]:
 
 def _met(walk: _Walk, found: Any, table: tuple[Any, Any], block: tuple[Any, Any]) -> Term:
     """The law of `meets`: if it is false, no key of the block lies in an interval."""
-    none = terms.no(terms.both(walk.keys_of(*block), walk.holding(*table)))
+    none = terms.no(terms.both(inside(block, KEY), walk.holding(*table)))
     return terms.either(as_number(found).as_condition, none)
 
 
 def _held(walk: _Walk, found: Any, table: tuple[Any, Any], block: tuple[Any, Any]) -> Term:
     """The law of `holds`: if it is true, each key of the block lies in an interval."""
-    of = terms.both(as_number(found).as_condition, walk.keys_of(*block))
+    of = terms.both(as_number(found).as_condition, inside(block, KEY))
     return terms.either(terms.no(of), walk.holding(*table))
 
 
-def _says(name: str, law: Callable[..., Term], text: str, milliseconds: int) -> tuple[Step, ...]:
-    walk = _Walk(text, milliseconds)
+def _says(name: str, law: Callable[..., Term], walk: _Walk) -> None:
     count = walk.count()
     table, block = walk.intervals("at", number(0)), _block(walk)
     found = walk.call(name, table, count, *block)
     walk.claim("each key of the block", law(walk, found, (table, count), block))
-    return tuple(walk.steps)
 
 
 _meets, _holds = partial(_says, "meets", _met), partial(_says, "holds", _held)
@@ -283,19 +264,16 @@ def _spans(walk: _Walk) -> _Spans:
     )  # fmt: skip
 
 
-def _may_drop(text: str, milliseconds: int) -> tuple[Step, ...]:
-    walk = _Walk(text, milliseconds)
+def _may_drop(walk: _Walk) -> None:
     s, block = _spans(walk), _block(walk)
     found = as_number(walk.call("may_drop", s, *block)).as_condition
-    walk.given += [walk.keys_of(*block), terms.no(found)]
+    walk.given += [inside(block, KEY), terms.no(found)]
     walk.claim("its keys are kept by some query", walk.holding(s.at, s.touched))
     walk.claim("and dropped by none", terms.no(walk.holding(s.masked, s.unfull)))
-    return tuple(walk.steps)
 
 
-def _blocks(text: str, milliseconds: int) -> tuple[Step, ...]:
+def _blocks(walk: _Walk) -> None:
     """Proof steps for `over_blocks`, on lists from `united`: apart, in order, within the length."""
-    walk = _Walk(text, milliseconds)
     s = _spans(walk)
     walk.given += walk.apart(s.at, s.touched.term)
     for side in (0, 1):
@@ -308,14 +286,13 @@ def _blocks(text: str, milliseconds: int) -> tuple[Step, ...]:
     dropped = walk.holding(s.masked, s.unfull)
     walk.claim("none to drop without the mask",
                terms.either(terms.no(bare.term), terms.no(dropped)))  # fmt: skip
-    return tuple(walk.steps)
 
 
 def _visit(state: Any, first: Any, count: Any, masked: Any) -> Any:
     """Counts the visit to a block of `count` keys, if key t is among them."""
     visits, bare = state
     begin, many = (as_number(part).term for part in (first, count))
-    mine = terms.both(terms.greater_equal(KEY, begin), terms.greater(terms.add(begin, many), KEY))
+    mine = terms.within(begin, KEY, terms.add(begin, many))
     once = terms.choice(mine, number(1), number(0))
     unmasked = terms.both(mine, terms.no(as_number(masked).as_condition))
     return (

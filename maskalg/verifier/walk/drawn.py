@@ -18,12 +18,13 @@ from typing import Final
 from .. import terms
 from ..given import between
 from ..meaning import NotDefined
+from ..reading.library import unwrapped
 from ..reading.triton import Module, as_number, kernel_module
 from ..reading.values import INT32, Number
 from ..solve import Verdict
 from ..terms import Term, number
 from .loops import Step, Walker, function_of
-from .runs import Sources
+from .runs import Sources, steps_of
 
 LOOPS: Final = (
     ("hopper_common", "produce_keys", "draw_row"), ("hopper_keys", "produce_queries", "draw_row"),
@@ -40,9 +41,9 @@ def lemmas_of_drawn_rows(
 ) -> Iterator[tuple[str, str, Callable[[], tuple[Step, ...]]]]:
     """Functions of the kernels, each with a claim about it and its proof."""
     text = "draw d gives row programs + d; each row is computed once, and the counter ends at 0"
-    yield "hopper_rows.draw_row", text, partial(_draws, sources, milliseconds)
+    yield "hopper_rows.draw_row", text, steps_of("hopper_rows", _draws, sources, milliseconds)
     text = "a consumer finds the row its producer drew, and no row takes another's place too soon"
-    yield "hopper_rows.row_drawn", text, partial(_places, sources, milliseconds)
+    yield "hopper_rows.row_drawn", text, steps_of("hopper_rows", _places, sources, milliseconds)
     for file, name, takes in LOOPS:
         text = "begins with the program's row, and takes one further row after each"
         yield f"{file}.{name}", text, partial(_loop, file, name, takes, sources)
@@ -62,7 +63,7 @@ def draw(module: Module, counter: Term, total: Term) -> tuple[Term, Term]:
         raise NotDefined("a draw from another place")
     walker = Walker(module, {})
     limit = as_number(walker.reader.evaluated(operands.elts[1], {"total": Number(total, INT32)}))
-    of = {"$2": terms.replaced(limit.term, lambda p: p.args[0] if p.op == "wrapped" else None)}
+    of = {"$2": terms.replaced(limit.term, unwrapped)}
     lanes = [dict(of) for _ in range(2)]  # lanes 0 and 1; further ones do as 1, or nothing
     for lane, registers in enumerate(lanes):
         registers["%laneid"] = number(lane)
@@ -114,18 +115,11 @@ def _body(module: Module, name: str) -> list[str]:
     return [ast.unparse(part) for part in function_of(module, name).body[1:]]
 
 
-def _draws(sources: Sources | None, milliseconds: int) -> tuple[Step, ...]:
-    module = kernel_module("hopper_rows", sources)
-    walker = Walker(module, {}, milliseconds)
-    d, other, total, programs, row = (
-        terms.variable(name) for name in ("d", "another d", "total", "programs", "row")
-    )
-    walker.given += [*between(1, total, 2**30), *between(1, programs, 2**30)]
-    walker.given += [
-        terms.greater_equal(total, programs),
-        *between(0, d, 2**30),
-        *between(0, other, 2**30),
-    ]
+def _draws(walker: Walker) -> None:
+    module = walker.reader.module
+    total, programs = (walker.unknown(name, 1, 2**30).term for name in ("total", "programs"))
+    d, other, row = (walker.unknown(name, 0, 2**30).term for name in ("d", "another d", "row"))
+    walker.given.append(terms.greater_equal(total, programs))
     statements = _body(module, "draw_row")
     if "row = gl.num_programs(0) + _drawn(drawn.counter_ptr, total)" not in statements:
         raise NotDefined("the row that is drawn")
@@ -148,20 +142,14 @@ def _draws(sources: Sources | None, milliseconds: int) -> tuple[Step, ...]:
     handed = terms.least(rows[0], total)
     ended = terms.either(terms.no(terms.equal(d, handed)), terms.equal(d, total))
     walker.claim("as many draws as rows, in the end", ended)
-    walker.given += between(0, row, 2**30)
-    mine = terms.subtract(row, programs)
     walker.claim("each row is a program's first one or drawn", terms.either(
         terms.greater_equal(row, total), terms.greater(programs, row),
-        terms.both(terms.at_least(mine), terms.greater(total, mine)),
+        terms.within(number(0), terms.subtract(row, programs), total),
     ))  # fmt: skip
-    return tuple(walker.steps)
 
 
-def _places(sources: Sources | None, milliseconds: int) -> tuple[Step, ...]:
-    module = kernel_module("hopper_rows", sources)
-    walker = Walker(module, {}, milliseconds)
-    done = terms.variable("done")
-    walker.given += between(0, done, 2**30)
+def _places(walker: Walker) -> None:
+    module, done = walker.reader.module, walker.unknown("done", 0, 2**30).term
     put, taken = _body(module, "draw_row"), _body(module, "row_drawn")
     if put[1:] != [
         "place = done % _PLACES",
@@ -195,7 +183,6 @@ def _places(sources: Sources | None, milliseconds: int) -> tuple[Step, ...]:
     walker.claim("its phase turns", terms.equal(turned, number(1)))
     zero = evaluated(phase, number(0))
     walker.claim("at first a barrier is in phase 0", terms.equal(zero, number(0)))
-    return tuple(walker.steps)
 
 
 # --- loops ----------------------------------------------------------------------------------------

@@ -19,11 +19,11 @@ from typing import Final, NamedTuple
 from .. import terms
 from ..given import between
 from ..meaning import NotDefined
-from ..reading.triton import Module, as_number, kernel_module
+from ..reading.triton import as_number, kernel_module
 from ..reading.values import BOOL, INT32, Number
 from ..terms import Term, number
 from .loops import Step, Walker, function_of
-from .runs import NO_TILE, TILE, TOUCHED, UNFULL, Sources, conditions
+from .runs import NO_TILE, TILE, TOUCHED, UNFULL, Sources, about_tiles, conditions, steps_of
 
 LOOPS: Final = (
     ("hopper_common", "_produce_row"), ("hopper_forward", "_consume_row"),
@@ -33,6 +33,7 @@ LOOPS: Final = (
     ("hopper_sums", "sum_up"),
 )  # fmt: skip
 MOST_STAGES: Final = 8
+_OF_RING: Final = "tiles that are in memory together lie apart, and return in turn"
 
 
 def lemmas_of_hopper(
@@ -41,11 +42,15 @@ def lemmas_of_hopper(
     """Functions of these kernels, each with a claim about it and its proof."""
     for file, name in LOOPS:
         text = "every touched tile once, no other, counted in i"
-        yield f"{file}.{name}", text, partial(_loops, file, name, sources, milliseconds)
+        yield f"{file}.{name}", text, steps_of(file, partial(_loops, name), sources, milliseconds)
     text = "tiles that are in memory together lie apart, and return in turn"
-    yield "hopper_common.stage_of", text, partial(_ring, sources, milliseconds)
+    yield "hopper_common.stage_of", text, steps_of("hopper_common", _ring, sources, milliseconds)
     text = "the j-th tile, or the j-th from the last"
-    yield "hopper_order.tile_in_order", text, partial(_order, sources, milliseconds)
+    yield (
+        "hopper_order.tile_in_order",
+        text,
+        steps_of("hopper_order", _order, sources, milliseconds),
+    )
 
 
 class _State(NamedTuple):
@@ -66,9 +71,8 @@ class _State(NamedTuple):
 class _Walk:
     """Reads how a function changes `run` and i, and skips the rest."""
 
-    def __init__(self, module: Module, milliseconds: int) -> None:
-        self.walker = Walker(module, {}, milliseconds)
-        self.walker.given += between(0, TILE, 2**30 - 1)
+    def __init__(self, walker: Walker) -> None:
+        self.walker = about_tiles(walker)
         self.first = self.walker.fresh("i").term
 
     def unknown(self) -> _State:
@@ -170,10 +174,8 @@ def moves_walk(statement: ast.stmt) -> bool:
     )
 
 
-def _loops(file: str, name: str, sources: Sources | None, milliseconds: int) -> tuple[Step, ...]:
-    module = kernel_module(file, sources)
-    body = row_of(function_of(module, name))
-    steps: list[Step] = []
+def _loops(name: str, walker: Walker) -> None:
+    body = row_of(function_of(walker.reader.module, name))
     tests: dict[str, bool] = {}
     seen: list[dict[str, bool]] = []
     # Every choice of options, and of whether a row has a tile at all.
@@ -183,18 +185,17 @@ def _loops(file: str, name: str, sources: Sources | None, milliseconds: int) -> 
             if options in seen:
                 continue
             seen.append(dict(options))
-            walk = _Walk(module, milliseconds)
+            walk = _Walk(walker.again())
             state = walk.read(body[1:], walk.begun(), options)
             done = terms.choice(TOUCHED, number(1), number(0))
             walk.walker.claim("every touched tile once", terms.equal(state.visits, done))
             bare = terms.either(terms.no(state.bare), terms.no(UNFULL))
             walk.walker.claim("none without a mask that needs it", bare)
-            steps += walk.walker.steps
             if set(options) != set(tests):
                 tests = options
                 break
         else:
-            return tuple(steps)
+            return
 
 
 def row_of(tree: ast.FunctionDef) -> list[ast.stmt]:
@@ -221,10 +222,8 @@ class _Options(NamedTuple):
     ONE_RING: bool
 
 
-def _ring(sources: Sources | None, milliseconds: int) -> tuple[Step, ...]:
-    walker = Walker(kernel_module("hopper_common", sources), {}, milliseconds)
-    i = terms.variable("i")
-    walker.given += between(0, i, 2**29)
+def _ring(walker: Walker) -> None:
+    i = walker.unknown("i", 0, 2**29).term
 
     def at(place: Term, stages: int) -> tuple[Term, Term]:
         ring = _RingOf(_Shaped((stages, 1)))
@@ -248,20 +247,14 @@ def _ring(sources: Sources | None, milliseconds: int) -> tuple[Step, ...]:
     )  # fmt: skip
     walker.claim("values follow their keys", terms.equal(value[0], terms.add(key[0], number(1))))
     walker.claim("keys follow values", terms.equal(key[1], terms.add(value[0], number(1))))
-    return tuple(walker.steps)
 
 
-def _order(sources: Sources | None, milliseconds: int) -> tuple[Step, ...]:
-    walker = Walker(kernel_module("hopper_order", sources), {}, milliseconds)
-    j, length = terms.variable("j"), terms.variable("q_len")
-    walker.given += [*between(0, j, 2**28), *between(1, length, 2**30)]
+def _order(walker: Walker) -> None:
+    j, length = walker.unknown("j", 0, 2**28), walker.unknown("q_len", 1, 2**30)
     for block in (64, 128):
         for from_last in (0, 1):
-            found = walker.call(
-                "tile_in_order", Number(j, INT32), Number(number(from_last), INT32),
-                Number(length, INT32), block,
-            ).term  # fmt: skip
-            last = terms.quotient(terms.subtract(length, number(1)), number(block))
-            wanted = terms.subtract(last, j) if from_last else j
+            end = Number(number(from_last), INT32)
+            found = walker.call("tile_in_order", j, end, length, block).term
+            last = terms.quotient(terms.subtract(length.term, number(1)), number(block))
+            wanted = terms.subtract(last, j.term) if from_last else j.term
             walker.claim("the tile", terms.equal(found, wanted))
-    return tuple(walker.steps)

@@ -68,8 +68,7 @@ class Intervals(Indexed):
 
     def holds(self, place: Term, key: Term) -> Term:
         """Whether the interval at a place holds a key."""
-        first, end = self.read(place, 0), self.read(place, 1)
-        return terms.both(terms.greater_equal(key, first), terms.greater(end, key))
+        return terms.within(self.read(place, 0), key, self.read(place, 1))
 
     def _version(
         self, read: Callable[[Term, int], Term], changed: tuple[Term, ...] = ()
@@ -143,7 +142,7 @@ class Facts:
     def _lies(self, said: Term, place: Term) -> Term:
         count, key = said.args
         lies = self._lists[said.data].holds(place, key)
-        return terms.both(terms.at_least(place), terms.greater(count, place), lies)
+        return terms.both(terms.within(terms.number(0), place, count), lies)
 
 
 def of_any_place(term: Term) -> bool:

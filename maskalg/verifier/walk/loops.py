@@ -22,6 +22,7 @@ from typing import Any, Final
 from .. import terms
 from ..given import between
 from ..meaning import NotDefined
+from ..reading.library import unwrapped
 from ..reading.triton import Function, Module, Reader, as_number
 from ..reading.values import BOOL, INT32, Indexed, Number, Type
 from ..solve import Verdict, prove, settled
@@ -98,13 +99,24 @@ class Walker:
         self._words = spoken | summaries
         self.reader = Reader(module, None, self._words, self._loop, self._branch)
 
+    def again(self) -> Walker:
+        """A walker of the same module for another proof, whose steps follow these."""
+        found = Walker(self.reader.module, {}, self._milliseconds)
+        found.steps = self.steps
+        return found
+
     def fresh(self, name: str, of: Type = INT32) -> Number:
         """An unknown of a type."""
-        self._fresh += 1
-        found = terms.variable(f"{name} {self._fresh}", "bool" if of == BOOL else "int")
         if of.kind == "int":
-            low, high = of.ends
-            self.given += between(low, found, high)
+            return self.unknown(name, *of.ends, of)
+        self._fresh += 1
+        return Number(terms.variable(f"{name} {self._fresh}", "bool"), of)
+
+    def unknown(self, name: str, low: int, high: int = 2**31 - 1, of: Type = INT32) -> Number:
+        """An unknown integer between two limits."""
+        self._fresh += 1
+        found = terms.variable(f"{name} {self._fresh}")
+        self.given += between(low, found, high)
         return Number(found, of)
 
     def define(self, name: str, of: Callable[..., Any]) -> None:
@@ -300,11 +312,8 @@ class Walker:
 
         hidden = {name: placed(value) for name, value in (self.names | scope).items()}
         found = reader.evaluated(ast.parse(text, mode="eval").body, hidden)
-        plain = terms.replaced(
-            as_number(found).term if number else as_number(found).as_condition,
-            lambda part: part.args[0] if part.op == "wrapped" else None,
-        )
-        return terms.replaced(plain, stands.get)
+        term = as_number(found).term if number else as_number(found).as_condition
+        return terms.replaced(terms.replaced(term, unwrapped), stands.get)
 
     def _unknown(self, name: str, value: Any) -> Any:
         if isinstance(value, Number):
@@ -320,14 +329,21 @@ class Walker:
         """A list of intervals; a function may change the first `count`."""
 
         def put_in(place: Term, value: Number) -> Term:
-            inside = terms.both(terms.at_least(place), terms.greater(count, place))
-            self.claim(f"{name} is changed where it may be", inside)
+            within = terms.within(terms.number(0), place, count)
+            self.claim(f"{name} is changed where it may be", within)
             (plain,) = settled(self.given, [value.term], self._milliseconds)
             if any(part.op == "wrapped" for part in plain.walk()):
                 raise NotDefined(f"a number in {name} that may leave its width")
             return plain
 
         return Intervals(name, _nothing, put_in).unknown()
+
+
+def shown(prove: Callable[[Any], None], walker: Callable[[], Walker]) -> tuple[Step, ...]:
+    """The steps of a proof with a new walker."""
+    own = walker()
+    prove(own)
+    return tuple(own.steps)
 
 
 def _nothing(place: Term, side: int) -> Term:
@@ -337,7 +353,7 @@ def _nothing(place: Term, side: int) -> Term:
 def inside(interval: tuple[Any, Any], tile: Term) -> Term:
     """Whether first <= tile < end."""
     first, end = (as_number(part).term for part in interval)
-    return terms.both(terms.greater_equal(tile, first), terms.greater(end, tile))
+    return terms.within(first, tile, end)
 
 
 def ordered(x: Term, y: Term, times: Term) -> list[Term]:

@@ -11,7 +11,7 @@ past the last key. The proofs assume only what the stored runs say about these (
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -19,12 +19,12 @@ from typing import Any, Final, NamedTuple
 from .. import terms
 from ..given import between
 from ..meaning import NotDefined
-from ..reading.triton import as_number, kernel_module, power_of_two
+from ..reading.triton import as_number, power_of_two
 from ..reading.values import BOOL, INT32, Number, Pointer
 from ..solve import settled
 from ..terms import Term, number
-from .loops import Step, Unproved, Walker, ordered
-from .runs import NO_TILE, TILE, Sources, conditions
+from .loops import Step, Walker, ordered
+from .runs import NO_TILE, TILE, Sources, about_tiles, claim_run, is_run, next_run, steps_of
 
 BLOCKS: Final = (16, 32, 64, 128, 256)
 SIDES: Final = (64, 128)
@@ -58,7 +58,7 @@ def lemmas_of_marks(
 ) -> Iterator[tuple[str, str, Callable[[], tuple[Step, ...]]]]:
     """Functions of the kernels, each with a claim about it and its proof."""
     run = "the run from tile j on, for any labels"
-    told: tuple[tuple[str, Callable[..., tuple[Step, ...]]], ...] = (
+    told: tuple[tuple[str, Callable[[Walker], None]], ...] = (
         ("next tiles of a row of cells, for any labels", _of_a_row),
         (f"{run} and any rows of cells", _of_rows),
         (f"{run}, counted from the first tile", partial(_either_way, 0)),
@@ -66,20 +66,10 @@ def lemmas_of_marks(
         (f"{run} and any intervals", _with_spans),
     )
     for name, (text, proof) in zip(FUNCTIONS, told, strict=True):
-        yield f"runs.{name}", text, partial(proof, sources, milliseconds)
+        yield f"runs.{name}", text, steps_of("runs", proof, sources, milliseconds)
 
 
-def _walker(sources: Sources | None, milliseconds: int) -> Walker:
-    walker = Walker(kernel_module("runs", sources), {}, milliseconds)
-    walker.names |= {"t": Number(TILE, INT32)}
-    walker.given += between(0, TILE, 2**30 - 1)
-    return walker
-
-
-def _unknown(walker: Walker, name: str, low: int, high: int) -> Number:
-    found = terms.variable(name)
-    walker.given += between(low, found, high)
-    return Number(found, INT32)
+_MARKS: Final = Pointer(terms.Table("marks", "int", -(2**31), 2**31 - 1), INT32, number(0))
 
 
 # --- one row of cells -----------------------------------------------------------------------------
@@ -88,8 +78,7 @@ def _unknown(walker: Walker, name: str, low: int, high: int) -> Number:
 def found_in_row(j: Term, found: Any, kept: Term, dropped: Term, tile: Term) -> dict[str, Term]:
     """Facts about `_marked_run` from tile j on, for any tile of one row."""
     first, full, partial = (as_number(part).term for part in found)
-    in_full = terms.both(terms.greater_equal(tile, first), terms.greater(full, tile))
-    in_partial = terms.both(terms.greater_equal(tile, first), terms.greater(partial, tile))
+    in_full, in_partial = (terms.within(first, tile, end) for end in (full, partial))
     return {
         "it begins at j or later": terms.greater_equal(first, terms.least(j, NO_TILE)),
         "it has a tile, or there is no further one": terms.either(
@@ -107,41 +96,22 @@ def found_in_row(j: Term, found: Any, kept: Term, dropped: Term, tile: Term) -> 
     }  # fmt: skip
 
 
-_Proof = tuple[Walker, Callable[[Walker], None]]
-
-
-def _in_turn(proofs: Iterable[_Proof]) -> tuple[Step, ...]:
-    """The steps of all proofs, in turn; `Unproved` has those up to the first that fails."""
-    steps: list[Step] = []
-    for walker, prove in proofs:
-        try:
-            prove(walker)
-        except Unproved as stopped:
-            raise Unproved((*steps, *stopped.steps)) from None
-        steps += walker.steps
-    return tuple(steps)
-
-
-def _of_a_row(sources: Sources | None, milliseconds: int) -> tuple[Step, ...]:
+def _of_a_row(walker: Walker) -> None:
     """Proof steps for one row: cells of any number of tiles, and tiles of any number of cells."""
-
-    def proofs() -> Iterator[_Proof]:
-        many = terms.variable("tiles of a cell")
-        for block in BLOCKS:
-            sizes = [number(side) for side in SIDES if side < block]
-            for side in (*sizes, terms.multiply(number(block), many)):
-                walker = _walker(sources, milliseconds)
-                walker.given += [terms.greater(many, number(0)), *between(1, side, LONGEST)]
-                yield walker, partial(_of_cells, block=block, side=side)
-
-    return _in_turn(proofs())
+    many = terms.variable("tiles of a cell")
+    for block in BLOCKS:
+        sizes = [number(side) for side in SIDES if side < block]
+        for side in (*sizes, terms.multiply(number(block), many)):
+            own = about_tiles(walker.again())
+            own.given += [terms.greater(many, number(0)), *between(1, side, LONGEST)]
+            _of_cells(own, block, side)
 
 
 def _of_cells(walker: Walker, block: int, side: Term) -> None:
     """Proof steps for `_marked_run`, for given numbers of positions in tiles and cells."""
-    j = _unknown(walker, "j", 0, _FARTHEST)
-    row, columns = (_unknown(walker, name, 0, _MOST_CELLS) for name in ("row", "columns"))
-    length, grain_bits = _unknown(walker, "length", 1, 2**30), _unknown(walker, "grain_bits", 6, 28)
+    j = walker.unknown("j", 0, _FARTHEST)
+    row, columns = (walker.unknown(name, 0, _MOST_CELLS) for name in ("row", "columns"))
+    length, grain_bits = walker.unknown("length", 1, 2**30), walker.unknown("grain_bits", 6, 28)
     cells = terms.multiply(columns.term, side)
     walker.given += [terms.greater_equal(cells, length.term), *between(0, cells, 2**31 - 1)]
     walker.given += between(0, terms.multiply(row.term, columns.term), _MOST_CELLS)
@@ -165,15 +135,14 @@ def _of_cells(walker: Walker, block: int, side: Term) -> None:
         if not terms.is_number(end):
             raise NotDefined(f"entry {rest} of the marks of a row")
         walker.claim("a cell of the row is looked up", terms.either(
-            terms.no(inside), _within(column, number(0), columns.term)
+            terms.no(inside), terms.within(number(0), column, columns.term)
         ))  # fmt: skip
         walker.given += [terms.either(terms.no(inside), fact) for fact in tile.stored(column)]
         value = _PAST if terms.value_of_number(end) else _CODE
         return Number(terms.choice(inside, value, as_number(other).term), INT32)
 
     walker.define("load", load)
-    marks = Pointer(terms.Table("marks", "int", -(2**31), 2**31 - 1), INT32, number(0))
-    found = walker.call("_marked_run", j, marks, row, columns, grain_bits, length, block)
+    found = walker.call("_marked_run", j, _MARKS, row, columns, grain_bits, length, block)
     found = tuple(
         [Number(part, INT32) for part in plain(*[as_number(each).term for each in found])]
     )
@@ -188,11 +157,6 @@ _CODE: Final = terms.add(terms.multiply(number(2), _FIRST), _IS_PARTIAL)
 _KEPT_CELL, _DROPPED_CELL = terms.variable("kept cell"), terms.variable("dropped cell")
 """Cells of the tile: one that is not EMPTY if it keeps a pair, one that is not FULL if it drops
 one among the keys."""
-
-
-def _within(x: Term, low: Term, high: Term) -> Term:
-    """Whether low <= x < high."""
-    return terms.both(terms.greater_equal(x, low), terms.greater(high, x))
 
 
 @dataclass(frozen=True)
@@ -234,7 +198,7 @@ class _Tile:
         """Kept and dropped pairs lie in cells, or past the last key."""
         kept, dropped = (
             terms.both(self.overlaps(cell, terms.add(cell, number(1))),
-                       _within(cell, number(0), self.columns))
+                       terms.within(number(0), cell, self.columns))
             for cell in (_KEPT_CELL, _DROPPED_CELL)
         )  # fmt: skip
         return [
@@ -245,14 +209,14 @@ class _Tile:
     def stored(self, column: Term) -> list[Term]:
         """Facts about the tile that follow from the run stored for a cell."""
         some = terms.greater(self.columns, _FIRST)
-        of_run = terms.both(some, _within(_DROPPED_CELL, _FIRST, _PAST))
+        of_run = terms.both(some, terms.within(_FIRST, _DROPPED_CELL, _PAST))
         lies = [terms.greater_equal(_FIRST, column), terms.greater(_PAST, _FIRST),
                 terms.greater_equal(self.columns, _PAST)]  # fmt: skip
         return [
             *between(0, _IS_PARTIAL, 1), *between(0, _FIRST, 2**29), *between(0, _PAST, 2**29),
             terms.choice(some, terms.both(*lies), terms.equal(_PAST, self.columns)),
             # The cells before it are EMPTY, its own are not, and are FULL if it is not PARTIAL.
-            terms.either(terms.no(KEPT), terms.no(_within(_KEPT_CELL, column, _FIRST))),
+            terms.either(terms.no(KEPT), terms.no(terms.within(column, _KEPT_CELL, _FIRST))),
             terms.either(terms.no(some), terms.no(self.overlaps(_FIRST, _PAST)), KEPT),
             terms.either(terms.no(DROPPED), terms.equal(_IS_PARTIAL, number(1)),
                          terms.no(of_run), self._cut()),
@@ -267,13 +231,13 @@ class _Tile:
 # --- rows of cells --------------------------------------------------------------------------------
 
 
-def _of_rows(sources: Sources | None, milliseconds: int) -> tuple[Step, ...]:
+def _of_rows(walker: Walker) -> None:
     """Proof steps for several rows: t keeps (drops) a pair if it does in one of the rows."""
-    walker = _walker(sources, milliseconds)
-    j, grain_bits = _unknown(walker, "j", 0, 2**30), _unknown(walker, "grain_bits", 6, 28)
-    q0, q1, query = (_unknown(walker, name, 0, LONGEST) for name in ("q0", "q1", "query"))
-    first_row = _unknown(walker, "first_row", 0, LONGEST)
-    length = _unknown(walker, "kv_len", 1, LONGEST)
+    about_tiles(walker)
+    j, grain_bits = walker.unknown("j", 0, 2**30), walker.unknown("grain_bits", 6, 28)
+    q0, q1, query = (walker.unknown(name, 0, LONGEST) for name in ("q0", "q1", "query"))
+    first_row = walker.unknown("first_row", 0, LONGEST)
+    length = walker.unknown("kv_len", 1, LONGEST)
     side = power_of_two(grain_bits.term)
     walker.given += [*between(1, side, LONGEST), terms.greater_equal(q1.term, q0.term)]
     begin, last, own = (terms.quotient(each.term, side) for each in (q0, q1, query))
@@ -304,40 +268,39 @@ def _of_rows(sources: Sources | None, milliseconds: int) -> tuple[Step, ...]:
             terms.truth(passed), terms.greater_equal(cells, length.term),
             terms.greater(number(2**31), cells), *between(0, at, _FARTHEST),
         ))  # fmt: skip
-        result = _Found(*[walker.fresh(name) for name in _Found._fields])
-        walker.given += found_in_row(at, result, *told(as_number(row).term), TILE).values()
-        return result
+        return _any_found(walker, at, *told(as_number(row).term), TILE)
 
     walker.define("_marked_run", found)
     kept, dropped = up_to("kept", 0), up_to("dropped", 1)
-    marks = Pointer(terms.Table("marks", "int", -(2**31), 2**31 - 1), INT32, number(0))
-    run = walker.call("run_of_marks", j, q0, q1, marks, first_row, grain_bits, length, 64)
-    of_rows = kept(Number(last, INT32)).term, dropped(Number(last, INT32)).term
-    for text, claim in conditions(j.term, run, *of_rows, TILE).items():
-        walker.claim(text, claim)
+    run = walker.call("run_of_marks", j, q0, q1, _MARKS, first_row, grain_bits, length, 64)
+    claim_run(walker, j.term, run, *[of(Number(last, INT32)).term for of in (kept, dropped)])
     among = terms.both(terms.greater_equal(query.term, q0.term),
                        terms.greater_equal(q1.term, query.term))  # fmt: skip
     within = terms.both(terms.greater_equal(own, begin), terms.greater_equal(last, own))
     walker.claim("the row of each query is among them", terms.either(terms.no(among), within))
-    return tuple(walker.steps)
 
 
-def _either_way(from_last: int, sources: Sources | None, milliseconds: int) -> tuple[Step, ...]:
+def _any_found(walker: Walker, j: Term, kept: Term, dropped: Term, tile: Term) -> _Found:
+    """A result of `_marked_run`, known only by the facts about it."""
+    result = _Found(*[walker.fresh(name) for name in _Found._fields])
+    walker.given += found_in_row(j, result, kept, dropped, tile).values()
+    return result
+
+
+def _either_way(from_last: int, walker: Walker) -> None:
     """Proof steps for runs from either end of a row.
 
     With from_last 1 the row's cells, filled up to a multiple of four, are counted from the last:
     tile t from the last is tile t + skipped of all that they fill.
     """
-    prove = partial(_of_cells_either_way, from_last=from_last)
-    return _in_turn(
-        (_walker(sources, milliseconds), partial(prove, block=block)) for block in BLOCKS
-    )
+    for block in BLOCKS:
+        _of_cells_either_way(about_tiles(walker.again()), block, from_last)
 
 
 def _of_cells_either_way(walker: Walker, block: int, from_last: int) -> None:
-    j, grain_bits = _unknown(walker, "j", 0, 2**30), _unknown(walker, "grain_bits", 6, 26)
-    q0, q1, first_row = (_unknown(walker, name, 0, LONGEST) for name in ("q0", "q1", "first_row"))
-    length = _unknown(walker, "kv_len", 1, LONGEST)
+    j, grain_bits = walker.unknown("j", 0, 2**30), walker.unknown("grain_bits", 6, 26)
+    q0, q1, first_row = (walker.unknown(name, 0, LONGEST) for name in ("q0", "q1", "first_row"))
+    length = walker.unknown("kv_len", 1, LONGEST)
     # A cell has a multiple of 64 positions, and four have whole tiles.
     sixty_fours = terms.variable("positions of a cell, in 64s")
     side = terms.multiply(number(64), sixty_fours)
@@ -367,53 +330,28 @@ def _of_cells_either_way(walker: Walker, block: int, from_last: int) -> None:
             terms.greater_equal(cells, total), *between(0, cells, 2**31 - 1),
             *between(1, total, 2**30), *between(0, at, _FARTHEST), terms.truth(of == block),
         ))  # fmt: skip
-        result = _Found(*[walker.fresh(name) for name in _Found._fields])
-        tile = terms.add(TILE, skipped)
-        walker.given += found_in_row(at, result, KEPT, DROPPED, tile).values()
-        return result
+        return _any_found(walker, at, KEPT, DROPPED, terms.add(TILE, skipped))
 
     walker.define("_marked_run", found)
-    marks = Pointer(terms.Table("marks", "int", -(2**31), 2**31 - 1), INT32, number(0))
     from_end = Number(number(from_last), INT32)
     run = walker.call(
-        "run_of_marks_either_way", j, from_end, q0, q1, marks, first_row, grain_bits, length, block
+        "run_of_marks_either_way", j, from_end, q0, q1, _MARKS, first_row, grain_bits, length, block
     )
     first, end = (plain(part) for part in run[:2])
     run = (Number(first, INT32), Number(end, INT32), run[2])
-    for text, claim in conditions(j.term, run, KEPT, DROPPED, TILE).items():
-        walker.claim(f"{text} (tiles of {block})", claim)
+    claim_run(walker, j.term, run, KEPT, DROPPED, told=f"{{}} (tiles of {block})")
 
 
-def _with_spans(sources: Sources | None, milliseconds: int) -> tuple[Step, ...]:
+def _with_spans(walker: Walker) -> None:
     """Proof steps for labels within intervals: t keeps (drops) a pair if both say so."""
-    walker = _walker(sources, milliseconds)
-    j = _unknown(walker, "j", 0, 2**30)
+    j = about_tiles(walker).unknown("j", 0, 2**30)
     names = ("spans", "marks")
     touched = [terms.variable(f"touched by {name}", "bool") for name in names]
     unfull = [terms.variable(f"unfull by {name}", "bool") for name in names]
     walker.names |= {"kept": Number(terms.both(*touched), BOOL)}
 
-    def of_run(place: int, j: Term, run: Any) -> list[Term]:
-        return [*conditions(j, run, touched[place], unfull[place], TILE).values()]
-
-    def finder(place: int) -> Callable[..., Any]:
-        def found(j: Any, *rest: Any) -> Any:
-            at = as_number(j).term
-            walker.claim("runs are asked for from a tile on", terms.at_least(at))
-            run = (walker.fresh("first"), walker.fresh("end"), walker.fresh("partial", BOOL))
-            walker.given += of_run(place, at, run)
-            return run
-
-        return found
-
-    def is_run(place: int) -> Callable[..., Number]:
-        return lambda *run: Number(terms.both(*of_run(place, as_number(run[0]).term, run)), BOOL)
-
-    for place, name in enumerate(names):
-        walker.define(f"run_of_{name}", finder(place))
-        walker.define(f"is_run_of_{name}", is_run(place))
+    for name, *of in zip(names, touched, unfull, strict=True):
+        walker.define(f"run_of_{name}", next_run(walker, *of))
+        walker.define(f"is_run_of_{name}", is_run(*of))
     run = walker.call("run_of_spans_and_marks", j, (), (), 0, 0, None, 0, 6, 1, 64)
-    both = terms.both(*touched), terms.both(*unfull)
-    for text, claim in conditions(j.term, run, *both, TILE).items():
-        walker.claim(text, claim)
-    return tuple(walker.steps)
+    claim_run(walker, j.term, run, terms.both(*touched), terms.both(*unfull))

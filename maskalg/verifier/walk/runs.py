@@ -20,7 +20,7 @@ from ..reading.triton import as_number, kernel_module
 from ..reading.values import BOOL, INT32, Number, Pointer
 from ..solve import settled
 from ..terms import FALSE, Term, number
-from .loops import Step, Table, Walker, inside, ordered
+from .loops import Step, Table, Walker, inside, ordered, shown
 
 NO_TILE: Final = number(2**30)
 TILE = terms.variable("t")
@@ -105,7 +105,8 @@ def lemmas(
         ("gradient_sums.visits", "1 is stored for each touched tile, 0 for others"): (_turns,),
     }
     for (function, text), (proof, *args) in told.items():
-        yield function, text, partial(proof, *args, sources, milliseconds)
+        file = function.partition(".")[0]
+        yield function, text, steps_of(file, partial(proof, *args), sources, milliseconds)
 
 
 _ONCE: Final = "every touched tile is visited once, no other is, and is masked unless it is full"
@@ -115,24 +116,25 @@ _OF_SPLIT: Final = "program s of n visits the touched ones of tiles s, s + n, s 
 # --- functions that find runs ---------------------------------------------------------------------
 
 
-def _walker(name: str, sources: Sources | None, milliseconds: int, **words: Any) -> Walker:
-    walker = Walker(kernel_module(name, sources), words, milliseconds)
+def steps_of(
+    file: str, prove: Callable[[Walker], None], sources: Sources | None, milliseconds: int
+) -> Callable[[], tuple[Step, ...]]:
+    """Makes the steps of a proof about a file of kernels."""
+    return partial(shown, prove, lambda: Walker(kernel_module(file, sources), {}, milliseconds))
+
+
+def about_tiles(walker: Walker) -> Walker:
+    """The walker with tile t, which is any."""
     walker.names |= {"t": Number(TILE, INT32)}
-    walker.given += [terms.at_least(TILE), terms.greater(NO_TILE, TILE)]
+    walker.given += between(0, TILE, 2**30 - 1)
     return walker
 
 
-def _unknown(walker: Walker, name: str, low: int, high: int = 2**31 - 1) -> Number:
-    found = terms.variable(name)
-    walker.given += between(low, found, high)
-    return Number(found, INT32)
-
-
-def _tiles(sources: Sources | None, milliseconds: int) -> tuple[Step, ...]:
+def _tiles(walker: Walker) -> None:
     """A tile is in `tiles(…)` if and only if it has a key of low..high below kv_len, and `some`."""
-    walker = _walker("runs", sources, milliseconds)
-    low, high = (_unknown(walker, name, -(2**31)) for name in ("low", "high"))
-    kv_len, block = _unknown(walker, "kv_len", 0), _unknown(walker, "BLOCK", 16, 2**10)
+    about_tiles(walker)
+    low, high = (walker.unknown(name, -(2**31)) for name in ("low", "high"))
+    kv_len, block = walker.unknown("kv_len", 0), walker.unknown("BLOCK", 16, 2**10)
     some = Number(terms.variable("some", "bool"), BOOL)
     first, end = walker.call("tiles", low, high, some, kv_len, block)
     begin = terms.multiply(TILE, block.term)
@@ -151,16 +153,15 @@ def _tiles(sources: Sources | None, milliseconds: int) -> tuple[Step, ...]:
         *[terms.both(terms.at_least(each.term), terms.greater_equal(NO_TILE, each.term))
           for each in (first, end)]
     ))  # fmt: skip
-    return tuple(walker.steps)
 
 
-def _of_spans(sources: Sources | None, milliseconds: int) -> tuple[Step, ...]:
+def _of_spans(walker: Walker) -> None:
+    about_tiles(walker)
     touched = Table("touched", terms.variable("touched intervals"))
     unfull = Table("unfull", terms.variable("intervals with a pair to drop"))
-    walker = _walker("runs", sources, milliseconds)
     walker.given += [terms.at_least(table.count) for table in (touched, unfull)]
-    j = _unknown(walker, "j", 0, 2**30)
-    kv_len, block = _unknown(walker, "kv_len", 0), _unknown(walker, "BLOCK", 16, 2**10)
+    j = walker.unknown("j", 0, 2**30)
+    kv_len, block = walker.unknown("kv_len", 0), walker.unknown("BLOCK", 16, 2**10)
     past = terms.quotient(kv_len.term, block.term)
     walker.given.append(terms.greater(NO_TILE, past))
 
@@ -174,24 +175,22 @@ def _of_spans(sources: Sources | None, milliseconds: int) -> tuple[Step, ...]:
     run, tile = walker.call("run_of_spans", j, touched, unfull, kv_len, block), walker.names["t"]
     of_tile = (walker.within(touched, Number(touched.count, INT32), tile).term,
                cut(unfull, Number(unfull.count, INT32), tile).term)  # fmt: skip
-    for text, claim in conditions(j.term, run, *of_tile, TILE).items():
-        walker.claim(text, claim)
+    claim_run(walker, j.term, run, *of_tile)
     full = terms.either(
         terms.no(inside(run[:2], TILE)), terms.no(as_number(run[2]).term), of_tile[1]
     )
     walker.claim("with a mask its tiles have a pair to drop", full)
-    return tuple(walker.steps)
 
 
-def _either_way(from_last: int, sources: Sources | None, milliseconds: int) -> tuple[Step, ...]:
+def _either_way(from_last: int, walker: Walker) -> None:
     """Proof steps for runs from either end, given the law proved for `run_of_spans`.
 
     With from_last 1 tile t is number count - 1 - t.
     """
-    walker = _walker("runs", sources, milliseconds)
-    j = _unknown(walker, "j", 0, 2**30)
-    kv_len = _unknown(walker, "kv_len", 1, 2**30 - 2**11)
-    block = _unknown(walker, "BLOCK", 16, 2**10)
+    about_tiles(walker)
+    j = walker.unknown("j", 0, 2**30)
+    kv_len = walker.unknown("kv_len", 1, 2**30 - 2**11)
+    block = walker.unknown("BLOCK", 16, 2**10)
     count = terms.quotient(terms.add(kv_len.term, block.term, number(-1)), block.term)
     past = terms.quotient(kv_len.term, block.term)
     walker.given += ordered(count, past, block.term)
@@ -201,7 +200,7 @@ def _either_way(from_last: int, sources: Sources | None, milliseconds: int) -> t
     ))  # fmt: skip
 
     def interval(name: str) -> tuple[Number, Number]:
-        first, end = (_unknown(walker, f"{name} {side}", 0, 2**30 - 1) for side in ("from", "to"))
+        first, end = (walker.unknown(f"{name} {side}", 0, 2**30 - 1) for side in ("from", "to"))
         walker.given.append(terms.greater_equal(count, end.term))
         return first, end
 
@@ -214,12 +213,10 @@ def _either_way(from_last: int, sources: Sources | None, milliseconds: int) -> t
         # Its last condition on the table: nothing is cut behind the last of these tiles.
         at = terms.quotient(as_number(length).term, as_number(block).term)
         walker.claim("all tiles are whole ones", terms.equal(at, count))
-        run = (walker.fresh("first"), walker.fresh("end"), walker.fresh("partial", BOOL))
         behind = terms.greater_equal(TILE, count)
         is_cut = terms.either(*[inside(pair, TILE) for pair in unfull], behind)
         is_touched = terms.either(*[inside(pair, TILE) for pair in touched])
-        walker.given += conditions(as_number(j).term, run, is_touched, is_cut, TILE).values()
-        return run
+        return any_run(walker, as_number(j).term, is_touched, is_cut)
 
     walker.define("run_of_spans", of_spans)
     run = walker.call(
@@ -230,24 +227,44 @@ def _either_way(from_last: int, sources: Sources | None, milliseconds: int) -> t
     is_cut = terms.either(
         *[inside(pair, tile) for pair in spans[1]], terms.greater_equal(tile, past)
     )
-    for text, claim in conditions(j.term, run, is_touched, is_cut, TILE).items():
-        walker.claim(text, claim)
-    return tuple(walker.steps)
+    claim_run(walker, j.term, run, is_touched, is_cut)
 
 
 # --- loops over runs ------------------------------------------------------------------------------
 
 
-def next_run(walker: Walker) -> Callable[..., Any]:
+def any_run(walker: Walker, j: Term, touched: Term = TOUCHED, unfull: Term = UNFULL) -> Any:
+    """A run from tile j on, known only by the conditions."""
+    run = (walker.fresh("first"), walker.fresh("end"), walker.fresh("partial", BOOL))
+    walker.given += conditions(j, run, touched, unfull, TILE).values()
+    return run
+
+
+def claim_run(
+    walker: Walker, j: Term, run: Any, touched: Term, unfull: Term, *, told: str = "{}"
+) -> None:
+    """Prove the conditions."""
+    for text, claim in conditions(j, run, touched, unfull, TILE).items():
+        walker.claim(told.format(text), claim)
+
+
+def is_run(touched: Term = TOUCHED, unfull: Term = UNFULL) -> Callable[..., Number]:
+    """A word of invariants: the conditions, about the run from its first tile on."""
+
+    def word(first: Any, end: Any, masked: Any = True) -> Number:
+        every = conditions(as_number(first).term, (first, end, masked), touched, unfull, TILE)
+        return Number(terms.both(*every.values()), BOOL)
+
+    return word
+
+
+def next_run(walker: Walker, touched: Term = TOUCHED, unfull: Term = UNFULL) -> Callable[..., Any]:
     """NEXT_RUN, known only by the conditions."""
-    walker.given.append(terms.either(terms.no(TOUCHED), terms.greater(NO_TILE, TILE)))
 
     def found(j: Any, *rest: Any) -> Any:
         at = as_number(j).term
         walker.claim("runs are asked for from a tile on", terms.at_least(at))
-        run = (walker.fresh("first"), walker.fresh("end"), walker.fresh("partial", BOOL))
-        walker.given += conditions(at, run, TOUCHED, UNFULL, TILE).values()
-        return run
+        return any_run(walker, at, touched, unfull)
 
     return found
 
@@ -284,9 +301,10 @@ def _a_step_from(first: Term, step: Term) -> Term:
     return terms.divides(step, terms.subtract(TILE, first))
 
 
-_WORDS: Final[dict[str, Callable[..., Any]]] = {
-    "visits": lambda state: state[0], "unmasked": lambda state: state[1],
-}  # fmt: skip
+def count_visits(walker: Walker) -> None:
+    """Define the words of invariants about a state of `visit`."""
+    walker.define("visits", lambda state: state[0])
+    walker.define("unmasked", lambda state: state[1])
 
 
 def _claim_visited(walker: Walker, state: Any, mine: Term = terms.TRUE) -> None:
@@ -297,36 +315,31 @@ def _claim_visited(walker: Walker, state: Any, mine: Term = terms.TRUE) -> None:
                  terms.either(terms.no(bare.term), terms.no(UNFULL)))  # fmt: skip
 
 
-def _over_runs(one_loop: bool, sources: Sources | None, milliseconds: int) -> tuple[Step, ...]:
-    walker = _walker("runs", sources, milliseconds, **_WORDS)
-    walker.names |= _OF_TILE
+def _over_runs(one_loop: bool, walker: Walker) -> None:
+    about_tiles(walker).names |= _OF_TILE
+    count_visits(walker)
     hooks, tile = _Hooks(next_run(walker)), _Tile(64)
     state = walker.call("over_runs", visit, NOTHING, None, None, (), hooks, tile, one_loop)
     _claim_visited(walker, state)
-    return tuple(walker.steps)
 
 
-def _next_tile(sources: Sources | None, milliseconds: int) -> tuple[Step, ...]:
+def _next_tile(walker: Walker) -> None:
     """Proof steps for `first_tile` and `next_tile`: the rest of a run is a run."""
-    walker = _walker("runs", sources, milliseconds)
-    found = next_run(walker)
+    found = next_run(about_tiles(walker))
     run = walker.call("first_tile", (), found, 64)
-    for text, claim in conditions(number(0), run, TOUCHED, UNFULL, TILE).items():
-        walker.claim(f"first: {text}", claim)
-    before = (walker.fresh("tile"), walker.fresh("end"), walker.fresh("partial", BOOL))
+    claim_run(walker, number(0), run, TOUCHED, UNFULL, told="first: {}")
+    before = any_run(walker, number(0))
     tile = before[0].term
-    walker.given += conditions(number(0), before, TOUCHED, UNFULL, TILE).values()
     walker.given.append(terms.greater(NO_TILE, tile))
     run = walker.call("next_tile", before, (), found, 64)
     after = terms.add(tile, number(1))
-    for text, claim in conditions(after, run, TOUCHED, UNFULL, TILE).items():
-        walker.claim(f"next: {text}", claim)
-    return tuple(walker.steps)
+    claim_run(walker, after, run, TOUCHED, UNFULL, told="next: {}")
 
 
-def _decode(pages: bool, sources: Sources | None, milliseconds: int) -> tuple[Step, ...]:
-    walker = _walker("decode", sources, milliseconds, visit=visit, **_WORDS)
-    split, splits = _unknown(walker, "split", 0, 2**15), _unknown(walker, "splits", 1, 2**15)
+def _decode(pages: bool, walker: Walker) -> None:
+    count_visits(about_tiles(walker))
+    walker.define("visit", visit)
+    split, splits = walker.unknown("split", 0, 2**15), walker.unknown("splits", 1, 2**15)
     walker.given.append(terms.greater(splits.term, split.term))
     apart = terms.subtract(TILE, split.term)
     mine = terms.divides(splits.term, apart)
@@ -336,11 +349,9 @@ def _decode(pages: bool, sources: Sources | None, milliseconds: int) -> tuple[St
     walker.ordered_by(splits.term, terms.quotient(apart, splits.term))
     walker.run_loop("sums_of_share", scope)
     _claim_visited(walker, (scope["acc"], scope["m"]), mine)
-    return tuple(walker.steps)
 
 
-def _parts(sources: Sources | None, milliseconds: int) -> tuple[Step, ...]:
-    walker = Walker(kernel_module("decode", sources), {}, milliseconds)
+def _parts(walker: Walker) -> None:
     splits, one, other = (terms.variable(name) for name in ("splits", "split", "other split"))
     walker.given += [terms.at_least(TILE), terms.at_least(one), terms.greater(splits, one),
                      terms.at_least(other), terms.greater(splits, other)]  # fmt: skip
@@ -350,15 +361,14 @@ def _parts(sources: Sources | None, milliseconds: int) -> tuple[Step, ...]:
     walker.claim("to no other one", terms.either(*map(terms.no, has), terms.equal(one, other)))
     rest = terms.subtract(TILE, terms.multiply(splits, terms.quotient(TILE, splits)))
     belongs = terms.divides(splits, terms.subtract(TILE, rest))
-    walker.claim("to one", terms.both(terms.at_least(rest), terms.greater(splits, rest), belongs))
-    return tuple(walker.steps)
+    walker.claim("to one", terms.both(terms.within(number(0), rest, splits), belongs))
 
 
-def _turns(sources: Sources | None, milliseconds: int) -> tuple[Step, ...]:
+def _turns(walker: Walker) -> None:
     """Proof steps for a block of stored elements: tile t is one of them, or none."""
-    walker = _walker("gradient_sums", sources, milliseconds)
+    about_tiles(walker)
     lane = terms.variable("lane")
-    row, tiles = (_unknown(walker, name, 0, 2**20) for name in ("row", "tiles"))
+    row, tiles = (walker.unknown(name, 0, 2**20) for name in ("row", "tiles"))
     first_of_row = terms.multiply(row.term, tiles.term)
     walker.given += [terms.greater(tiles.term, TILE), *between(0, lane, 127)]
     walker.given += between(0, first_of_row, 2**30)
@@ -372,27 +382,21 @@ def _turns(sources: Sources | None, milliseconds: int) -> tuple[Step, ...]:
         mine = terms.replaced(terms.both(*between(0, lane, 127), inside), {lane: own}.get)
         return Number(terms.choice(mine, as_number(value).term, before.term), INT32)
 
-    def is_run(first: Any, end: Any) -> Number:
-        run = (first, end, Number(terms.TRUE, BOOL))
-        every = conditions(as_number(first).term, run, TOUCHED, UNFULL, TILE)
-        return Number(terms.both(*every.values()), BOOL)
-
     for name, word in (
-        ("store", store), ("is_run", is_run), ("full", lambda shape, value, of: as_number(value)),
+        ("store", store), ("is_run", is_run()), ("full", lambda shape, value, of: as_number(value)),
         ("arange", lambda first, end: Number(lane, INT32)),
         ("zeros", lambda shape, of: Number(number(0), of)),
     ):  # fmt: skip
         walker.define(name, word)
     scope: dict[str, Any] = dict.fromkeys(("k0", "k1", "S", "T"))
     scope |= {"row": row, "tiles": tiles, "NEXT_RUN": next_run(walker), "BLOCK": 64}
-    scope |= {name: _unknown(walker, name, 0) for name in ("q_len", "kv_len")}
+    scope |= {name: walker.unknown(name, 0) for name in ("q_len", "kv_len")}
     scope |= {"out_ptr": Pointer(terms.Table("out", "int"), INT32, number(0))}
     scope |= {"stored": walker.fresh("stored")}
     walker.names |= _OF_TILE
     walker.run_stores("visits", scope)
     wanted = terms.choice(TOUCHED, number(1), number(0))
     walker.claim("1 for a touched tile", terms.equal(scope["stored"].term, wanted))
-    return tuple(walker.steps)
 
 
 class _Hooks(NamedTuple):

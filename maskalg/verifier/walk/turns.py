@@ -7,18 +7,17 @@ before n: it grows by `visit(n)` from n to n + 1, is 0 at row 0 and constant aft
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Any, Final
 
 from .. import terms
 from ..given import between
 from ..meaning import NotDefined
-from ..reading.triton import as_number, kernel_module
+from ..reading.triton import as_number
 from ..reading.values import INT32, Number, Pointer
 from ..solve import settled
 from ..terms import Table, Term, number
 from .loops import Step, Walker, ordered
-from .runs import Sources
+from .runs import Sources, steps_of
 
 _ROWS: Final = (16, 32, 64)
 """Rows that a program takes at once."""
@@ -33,7 +32,7 @@ def lemmas_of_turns(
 ) -> Iterator[tuple[str, str, Callable[[], tuple[Step, ...]]]]:
     """The function of the kernels, with a claim about it and its proof."""
     text = "how many visits there are in later rows, and in earlier ones, for any visits"
-    yield "gradient_sums.turns", text, partial(_turns, sources, milliseconds)
+    yield "gradient_sums.turns", text, steps_of("gradient_sums", _turns, sources, milliseconds)
 
 
 def _before(row: Term) -> Term:
@@ -61,15 +60,12 @@ def _laws(row: Term) -> list[Term]:
     ]  # fmt: skip
 
 
-def _turns(sources: Sources | None, milliseconds: int) -> tuple[Step, ...]:
-    steps: list[Step] = []
+def _turns(walker: Walker) -> None:
     for rows in _ROWS:
-        steps += _of_rows(rows, sources, milliseconds)
-    return tuple(steps)
+        _of_rows(rows, walker.again())
 
 
-def _of_rows(rows: int, sources: Sources | None, milliseconds: int) -> list[Step]:
-    walker = Walker(kernel_module("gradient_sums", sources), {}, milliseconds)
+def _of_rows(rows: int, walker: Walker) -> None:
     walker.given += [
         *between(1, _SIZE, 2**20),
         *between(1, _TILES, 2**20),
@@ -103,7 +99,7 @@ def _of_rows(rows: int, sources: Sources | None, milliseconds: int) -> list[Step
 
     def is_inside(row: Term, mask: Any) -> Term:
         (inside,) = settled(walker.given, [as_number(mask).as_condition])
-        among = terms.both(terms.at_least(row), terms.greater(_SIZE, row))
+        among = terms.within(number(0), row, _SIZE)
         walker.claim("rows that there are, and no others", terms.same(inside, among))
         return inside
 
@@ -185,4 +181,3 @@ def _of_rows(rows: int, sources: Sources | None, milliseconds: int) -> list[Step
     after = terms.subtract(_before(_SIZE), _before(terms.add(_ROW, number(1))))
     walker.claim("visits in later rows", terms.equal(later, after))
     walker.claim("visits in earlier rows", terms.equal(earlier, _before(_ROW)))
-    return list(walker.steps)
