@@ -537,7 +537,11 @@ def _bounds(
         ("touched", "not full"), (forms.touched, forms.unfull), found, strict=True
     ):
         before_it = DECIDED.copy()
-        told = [_told(known, interval, milliseconds) for interval in intervals]
+        # The conditions that each interval of the text holds the key.
+        told = [
+            Interval(*settled(known, [of.low, of.high, of.some], milliseconds)).holds(K)
+            for of in intervals
+        ]
         of_widths = by_whom(before_it)
         if len(told) == 1:
             # A kernel gets one interval around all if there are too many.
@@ -560,12 +564,6 @@ def _bounds(
 def _bound(text: str, verdict: Verdict, by: str, seconds: float, moving: str) -> Claim:
     outcome = OUTCOMES[verdict.outcome]
     return Claim("bounds", text, outcome, f"{verdict.by}{by}", seconds, verdict.model, moving)
-
-
-def _told(known: list[Term], interval: Interval, milliseconds: int) -> Term:
-    """The condition that an interval of the text holds the key."""
-    low, high, some = settled(known, [interval.low, interval.high, interval.some], milliseconds)
-    return terms.both(some, terms.greater_equal(K, low), terms.greater_equal(high, K))
 
 
 def _together(

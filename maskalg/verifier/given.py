@@ -231,8 +231,7 @@ def _is_bounded(index: Node) -> bool:
 
 def _numbers(structure: Structure, meaning: Meaning) -> list[Term]:
     """The absolute values of the expression's integers."""
-    numbers = [meaning.number(slot) for slot in structure.scalars if slot.kind == "int"]
-    return list(map(size_of, numbers))
+    return [size_of(meaning.number(slot)) for slot in structure.scalars if slot.kind == "int"]
 
 
 def size_of(term: Term) -> Term:
@@ -264,8 +263,7 @@ def _fits_32(structure: Structure, meaning: Meaning) -> Term:
     parts += [terms.multiply(terms.number(2), size) for size in _numbers(structure, meaning)]
     # `fits_int32` adds up upper limits of products, which are at least these products.
     if structure.multiplies:
-        products = list(map(meaning, _products(structure)))
-        parts += [terms.most(product, terms.negate(product)) for product in products]
+        parts += [size_of(meaning(product)) for product in _products(structure)]
     total = terms.multiply(terms.number(structure.repeats), terms.add(*parts))
     total = terms.add(total, terms.number(PADDING + structure.constants))
     return _at_most(total, _most_of_32(structure) - 1)

@@ -271,12 +271,6 @@ def _integer(term: Term) -> Term | None:
     return None
 
 
-def _sigmoid(x: Any) -> Any:
-    import sympy
-
-    return 1 / (1 + sympy.exp(-x))
-
-
 def _sympy(name: str) -> Callable[[Any], Any]:
     def rule(x: Any) -> Any:
         import sympy
@@ -301,6 +295,6 @@ _RULES: Final[dict[str, Callable[..., Any]]] = {
     "log2": lambda x: _sympy("log")(x) / _sympy("log")(2),
     "sqrt quickly": _sympy("sqrt"),
     "ceil": _sympy("ceiling"),
-    "sigmoid": _sigmoid,
+    "sigmoid": lambda x: 1 / (1 + _sympy("exp")(-x)),
     "a double of": lambda x: x,
 }

@@ -44,6 +44,11 @@ class Interval:
     high: Term
     some: Term
 
+    def holds(self, key: Term) -> Term:
+        """Whether it holds a key."""
+        ends = terms.greater_equal(key, self.low), terms.greater_equal(self.high, key)
+        return terms.both(self.some, *ends)
+
 
 class Call:
     """A call: numbers and sizes by name, entries by table and place. Unlisted ones are 0.
@@ -274,7 +279,7 @@ def wrong_bound(
             for k in range(call.values["kv_len"]) if touched else ():
                 kept = {call.wanted(q, k) for q in range(q0, q1 + 1)}
                 seen, masked = (
-                    any(call.value(_holds(interval, k), tile) for interval in intervals)
+                    any(call.value(each.holds(terms.number(k)), tile) for each in intervals)
                     for intervals in (touched, unfull)
                 )
                 if (True in kept and not seen) or (seen and False in kept and not masked):
@@ -282,9 +287,3 @@ def wrong_bound(
                 if time.perf_counter() > ends:
                     return None
     return None
-
-
-def _holds(interval: Interval, k: int) -> Term:
-    key = terms.number(k)
-    ends = terms.greater_equal(key, interval.low), terms.greater_equal(interval.high, key)
-    return terms.both(interval.some, *ends)

@@ -319,7 +319,7 @@ def _extreme(op: Literal["least", "most"], terms: tuple[Term, ...]) -> Term:
 def bitwise(op: BitOperation, left: Term, right: Term) -> Term:
     """An operation on the bits of two's complement, with as many bits as the numbers need."""
     for x, y in ((left, right), (right, left)):
-        if op == "bitxor" and _is_sign(x):
+        if op == "bitxor" and x.op == "sign":
             # x is -1 or 0: all bits are flipped, or none.
             return choice(at_least(x), y, subtract(number(-1), y))
         if op == "bitxor" and x.op == "choice" and all(map(is_number, x.args[1:])):
@@ -335,10 +335,6 @@ def bitwise(op: BitOperation, left: Term, right: Term) -> Term:
     for term in (left, right):
         terms += term.args if term.op == op else (term,)
     return _term(op, "int", tuple(sorted(terms, key=lambda term: term.serial)))
-
-
-def _is_sign(term: Term) -> bool:
-    return term.op == "sign"
 
 
 def sign_of(term: Term) -> Term:
@@ -363,12 +359,16 @@ def stays(term: Term, bits: int, signed: bool) -> Term:
 def wrapped(term: Term, bits: int, signed: bool = True) -> Term:
     """The integer of `bits` bits that equals the term modulo 2**bits."""
     if is_number(term):
-        low, _ = ends_of_bits(bits, signed)
-        return number((value_of_number(term) - low) % (1 << bits) + low)
-    plain = _unwrapped(term, bits)
+        return number(_turned(value_of_number(term), bits, signed))
+    plain = unwrapped_ring(term, bits)
     if plain.op == "wrapped" and _holds(bits, signed, *plain.data):
         return plain
     return _term("wrapped", "int", (plain,), (bits, signed))
+
+
+def _turned(value: int, bits: int, signed: bool) -> int:
+    low, _ = ends_of_bits(bits, signed)
+    return (value - low) % (1 << bits) + low
 
 
 def _holds(bits: int, signed: bool, inner_bits: int, inner_signed: bool) -> bool:
@@ -378,7 +378,7 @@ def _holds(bits: int, signed: bool, inner_bits: int, inner_signed: bool) -> bool
     return signed and inner_bits < bits
 
 
-def _unwrapped(term: Term, bits: int) -> Term:
+def unwrapped_ring(term: Term, bits: int) -> Term:
     """A sum or product without the wrapping of its parts, equal modulo 2**bits."""
     if term.op == "wrapped" and term.data[0] >= bits:
         return term.args[0]
@@ -386,14 +386,9 @@ def _unwrapped(term: Term, bits: int) -> Term:
         return term
     total: list[Term] = []
     for atoms, times in polynomial(term).items():
-        factors = [_unwrapped(atom, bits) if atom.op == "wrapped" else atom for atom in atoms]
+        factors = [unwrapped_ring(atom, bits) if atom.op == "wrapped" else atom for atom in atoms]
         total.append(multiply(number(times), *factors))
     return add(*total)
-
-
-def unwrapped_ring(term: Term, bits: int) -> Term:
-    """A sum of products without wrapping at any step, equal modulo 2**bits."""
-    return _unwrapped(term, bits)
 
 
 def entry(table: Table, at: Term) -> Term:
@@ -684,9 +679,7 @@ def _computed(
     if op == "entry":
         return entries(term.data, args[0])
     if op == "wrapped":
-        bits, signed = term.data
-        low, _ = ends_of_bits(bits, signed)
-        return (args[0] - low) % (1 << bits) + low
+        return _turned(args[0], *term.data)
     if op in ("whole", "real_of", "of_bits"):
         return reals(op, *args)
     if op == "apply":

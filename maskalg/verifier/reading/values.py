@@ -8,7 +8,7 @@ from typing import Any, Final
 import torch
 
 from .. import terms
-from ..meaning import NotDefined
+from ..meaning import NotDefined, as_integer
 from ..terms import Table, Term
 
 
@@ -23,9 +23,7 @@ class Type:
     @property
     def ends(self) -> tuple[int, int]:
         """The smallest and the largest integer."""
-        if self.signed:
-            return -(1 << self.bits - 1), (1 << self.bits - 1) - 1
-        return 0, (1 << self.bits) - 1
+        return terms.ends_of_bits(self.bits, self.signed)
 
 
 BOOL: Final = Type("bool", 1, signed=False)
@@ -124,14 +122,14 @@ def converted(value: Number, to: Type) -> Number:
             if to.bits < value.type.bits and not (to == FLOAT32 and _is_read(value.term)):
                 raise NotDefined(f"float{value.type.bits} as float{to.bits}")
             return Number(value.term, to)
-        return Number(terms.real_of(_as_integer(value)), to)
+        return Number(terms.real_of(as_integer(value.term)), to)
     if to.kind == "bool":
         return Number(value.as_condition, BOOL)
     if value.type.kind == "float":
         raise NotDefined("a real number made an integer")
     low, high = value.type.ends
     inside = to.ends[0] <= low and high <= to.ends[1]
-    term = _as_integer(value)
+    term = as_integer(value.term)
     return Number(term, to) if inside or value.type.kind == "bool" else integer(term, to)
 
 
@@ -140,12 +138,6 @@ def _is_read(term: Term) -> bool:
     if term.op == "choice":
         return all(map(_is_read, term.args[1:]))
     return term.op == "entry" or (term.op == "real" and term.data == 0)
-
-
-def _as_integer(value: Number) -> Term:
-    if value.type.kind == "bool":
-        return terms.choice(value.term, terms.number(1), terms.number(0))
-    return value.term
 
 
 def promoted(left: Type, right: Type) -> Type:

@@ -33,7 +33,7 @@ from ..claims import KERNELS, Claim, Target, subject_of
 from ..elements import Bounds, TritonHooks
 from ..meaning import Meaning, NotDefined, of_float32
 from ..solve import ANYTHING
-from .examples.intervals import Entries, Integer, functions
+from .examples.intervals import NO_TILE, Entries, Integer, functions
 from .runs import Sources
 
 _ROWS: Final = 128
@@ -45,7 +45,6 @@ _HOOKS: Final[tuple[tuple[str, Of], ...]] = (
 )
 _INDICES: Final = ("batch", "head", "q_idx", "kv_idx")
 _LENGTH: Final = 512
-_NO_TILE: Final = 2**30
 
 
 def extents_of(form: Bound, length: int | None) -> Extents:
@@ -188,9 +187,9 @@ class _Call:
             if of == "keys, either way":
                 told = (Integer(from_last), *told)
             j = Integer(0)
-            while j < _NO_TILE:
+            while j < NO_TILE:
                 begin, end, masked = self._runs[bounds.function](j, *told, length, _COLUMNS)
-                if begin < _NO_TILE:
+                if begin < NO_TILE:
                     yield int(begin), int(end), bool(masked)
                 if end <= j:
                     raise NotDefined(f"a run from tile {j} on that ends before it")

@@ -16,11 +16,8 @@ from ...reading.triton import kernel_module
 from ..hopper import LOOPS, MOST_STAGES, moves_walk, of_run, row_of
 from ..loops import function_of
 from ..runs import Sources
-from .intervals import Endless, Row, finder_of, functions, rows
+from .intervals import BLOCK, MOST_STEPS, NO_TILE, Endless, Row, finder_of, functions, rows
 
-_MOST_STEPS: Final = 400
-_NO_TILE: Final = 2**30
-_BLOCK: Final = 16
 _FIRST: Final = 5  # the number of a row's first tile: other rows were gone over before
 
 
@@ -86,13 +83,13 @@ def _wrong(walk: Any, runs: dict[str, Any], row: Row, options: dict[str, bool]) 
 
     def turn(i: int) -> None:
         numbers.append((i - _FIRST, len(visited)))
-        if len(numbers) > _MOST_STEPS:
+        if len(numbers) > MOST_STEPS:
             raise Endless
 
     names = {
-        "i": _FIRST, "NO_TILE": _NO_TILE, "visited": visited, "turn": turn,
-        "run": runs["first_tile"]((), find, _BLOCK),
-        "next_tile": lambda run: runs["next_tile"](run, (), find, _BLOCK), **options,
+        "i": _FIRST, "NO_TILE": NO_TILE, "visited": visited, "turn": turn,
+        "run": runs["first_tile"]((), find, BLOCK),
+        "next_tile": lambda run: runs["next_tile"](run, (), find, BLOCK), **options,
     }  # fmt: skip
     exec(walk, {}, names)
     turn(names["i"])
@@ -102,7 +99,7 @@ def _wrong(walk: Any, runs: dict[str, Any], row: Row, options: dict[str, bool]) 
     masked: dict[int, list[bool]] = {}
     for run in visited:
         masked.setdefault(int(run.tile), []).append(bool(run.partial))
-    for tile in range(row.kv_len // _BLOCK + 2):
+    for tile in range(row.kv_len // BLOCK + 2):
         label, seen = row.label(tile), masked.pop(tile, [])
         if len(seen) != min(label, 1):
             return f"visits tile {tile} {len(seen)} times, not {'once' if label else 'never'}"
@@ -116,12 +113,8 @@ def _wrong(walk: Any, runs: dict[str, Any], row: Row, options: dict[str, bool]) 
 
 def _run(file: str, name: str, sources: Sources | None) -> Any:
     """A function of the kernels, as Python."""
-    function = function_of(kernel_module(file, sources), name)
-    names: dict[str, Any] = {
-        "gluon": SimpleNamespace(jit=lambda of: of), "gl": SimpleNamespace(constexpr=int),
-    }  # fmt: skip
-    exec(compile(ast.Module([function], []), file, "exec"), names)
-    return names[name]
+    known = {"gluon": SimpleNamespace(jit=lambda of: of), "gl": SimpleNamespace(constexpr=int)}
+    return functions(file, sources, known, [name])[name]
 
 
 def _of_rings(sources: Sources | None) -> Iterator[str]:

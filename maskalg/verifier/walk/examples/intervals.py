@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import random
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import SimpleNamespace
@@ -19,10 +19,10 @@ from ...meaning import NotDefined
 from ...reading.triton import Module, kernel_source
 from ..loops import first_loop, function_of
 
-_MOST_STEPS: Final = 400
-_BLOCK: Final = 16
-_TRIED: Final = 400
-_NO_TILE: Final = 2**30
+MOST_STEPS: Final = 400
+BLOCK: Final = 16
+TRIED: Final = 400
+NO_TILE: Final = 2**30
 
 
 class Integer(int):
@@ -94,16 +94,21 @@ class Run(NamedTuple):
 
 
 def functions(
-    name: str, sources: dict[str, str] | None = None, known: dict[str, Any] | None = None
+    name: str,
+    sources: dict[str, str] | None = None,
+    known: dict[str, Any] | None = None,
+    only: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """The functions of a file of kernels, run as Python; `known` has the names they use."""
+    """The functions of a file of kernels (or `only` these), run as Python; `known` has the names
+    they use."""
     text = (sources or {}).get(name) or kernel_source(name)
     names: dict[str, Any] = {
         "triton": SimpleNamespace(jit=_itself), "tl": _LANGUAGE, "NamedTuple": NamedTuple,
         **(known or {}),
     }  # fmt: skip
     tree = ast.parse(text)
-    tree.body = [part for part in tree.body if not isinstance(part, (ast.Import, ast.ImportFrom))]
+    tree.body = [part for part in tree.body if not isinstance(part, (ast.Import, ast.ImportFrom))
+                 and (not only or getattr(part, "name", None) in only)]  # fmt: skip
     exec(compile(tree, name, "exec"), names)
     return names
 
@@ -121,15 +126,15 @@ class Row(NamedTuple):
 
     def label(self, tile: int) -> int:
         """0 of an empty tile, 1 of one to be masked, 2 of a full one."""
-        keys = range(tile * _BLOCK, min((tile + 1) * _BLOCK, self.kv_len))
+        keys = range(tile * BLOCK, min((tile + 1) * BLOCK, self.kv_len))
         if not _meet(self.touched, keys):
             return 0
-        return 1 if len(keys) < _BLOCK or _meet(self.unfull, keys) else 2
+        return 1 if len(keys) < BLOCK or _meet(self.unfull, keys) else 2
 
     def __str__(self) -> str:
         return (
             f"keys {_shown(self.touched)} to keep and {_shown(self.unfull)} to drop of "
-            f"{self.kv_len}, in tiles of {_BLOCK}"
+            f"{self.kv_len}, in tiles of {BLOCK}"
         )
 
 
@@ -146,12 +151,12 @@ def rows(seed: int = 0) -> Iterator[Row]:
     drawn = random.Random(seed)
 
     def intervals(least: int, length: int) -> tuple[tuple[int, int], ...]:
-        ends = [drawn.choices((drawn.randrange(-20, length + 20), drawn.randrange(9) * _BLOCK), k=2)
+        ends = [drawn.choices((drawn.randrange(-20, length + 20), drawn.randrange(9) * BLOCK), k=2)
                 for _ in range(drawn.randint(least, 3))]  # fmt: skip
         return tuple([(low, high - drawn.randint(0, 1)) for low, high in ends])
 
-    for _ in range(_TRIED):
-        kv_len = drawn.choice((drawn.randint(1, 9 * _BLOCK), drawn.randint(1, 9) * _BLOCK))
+    for _ in range(TRIED):
+        kv_len = drawn.choice((drawn.randint(1, 9 * BLOCK), drawn.randint(1, 9) * BLOCK))
         yield Row(intervals(1, kv_len), intervals(0, kv_len), kv_len)
 
 
@@ -164,11 +169,11 @@ def wrong_walk(sources: dict[str, str] | None = None) -> str | None:
             try:
                 for part in parts():
                     for run in part:
-                        for tile in range(run.first, min(run.end, _MOST_STEPS), run.step):
+                        for tile in range(run.first, min(run.end, MOST_STEPS), run.step):
                             visited[tile].append(run.masked)
             except Endless:
                 return f"{told} does not end: {row}"
-            for tile in range(max([*visited, row.kv_len // _BLOCK + 2])):
+            for tile in range(max([*visited, row.kv_len // BLOCK + 2])):
                 label, seen = row.label(tile), visited[tile]
                 if len(seen) != min(label, 1):
                     times = f"{len(seen)} times, not {'once' if label else 'never'}"
@@ -184,9 +189,9 @@ class Endless(Exception):
 
 def finder_of(runs: dict[str, Any], row: Row, from_last: int = 0) -> Callable[..., Any]:
     """NEXT_RUN of a row."""
-    left, kv_len = [_MOST_STEPS], Integer(row.kv_len)
+    left, kv_len = [MOST_STEPS], Integer(row.kv_len)
     touched, unfull = (
-        tuple([runs["tiles"](Integer(low), Integer(high), True, kv_len, _BLOCK)
+        tuple([runs["tiles"](Integer(low), Integer(high), True, kv_len, BLOCK)
                for low, high in table])
         for table in row[:2]
     )  # fmt: skip
@@ -196,8 +201,8 @@ def finder_of(runs: dict[str, Any], row: Row, from_last: int = 0) -> Callable[..
         if left[0] < 0:
             raise Endless
         if not from_last:
-            return runs["run_of_spans"](j, touched, unfull, kv_len, _BLOCK)
-        return runs["run_of_spans_either_way"](j, Integer(1), touched, unfull, kv_len, _BLOCK)
+            return runs["run_of_spans"](j, touched, unfull, kv_len, BLOCK)
+        return runs["run_of_spans_either_way"](j, Integer(1), touched, unfull, kv_len, BLOCK)
 
     return next_run
 
@@ -214,7 +219,7 @@ def _walks(
         found = Run(int(first), int(end), int(getattr(of, "step", 1)), masked)
         return (*state[:-1], [*state[-1], found])
 
-    tile = SimpleNamespace(BLOCK=_BLOCK)
+    tile = SimpleNamespace(BLOCK=BLOCK)
     for one_loop in (False, True):
 
         def over(one_loop: bool = one_loop) -> list[list[Run]]:
@@ -239,7 +244,7 @@ def _walks(
                     names |= {
                         "j": None, "split": Integer(split), "splits": Integer(splits),
                         "PAGE": pages, "NEXT_RUN": finder(), "visit": visit, "acc": 0, "m": 0,
-                        "l": [], "tl": _LANGUAGE, "NO_TILE": _NO_TILE, "q0": 0, "q1": 0, "zero": 0,
+                        "l": [], "tl": _LANGUAGE, "NO_TILE": NO_TILE, "q0": 0, "q1": 0, "zero": 0,
                         "Queries": lambda *args: SimpleNamespace(step=args[-1]),
                         "_next_of_split": decode[1],
                     }  # fmt: skip
@@ -254,13 +259,13 @@ def _tile_by_tile(
     runs: dict[str, Any], next_run: Callable[..., Any], row: Row, from_last: int
 ) -> list[Run]:
     found = []
-    run = runs["first_tile"]((), next_run, _BLOCK)
-    while run.tile < _NO_TILE:
-        count = -(-row.kv_len // _BLOCK)
+    run = runs["first_tile"]((), next_run, BLOCK)
+    while run.tile < NO_TILE:
+        count = -(-row.kv_len // BLOCK)
         at = count - 1 - run.tile if from_last else run.tile
         found.append(Run(int(at), int(at) + 1, 1, bool(run.partial)))
-        run = runs["next_tile"](run, (), next_run, _BLOCK)
-        if len(found) > _MOST_STEPS:
+        run = runs["next_tile"](run, (), next_run, BLOCK)
+        if len(found) > MOST_STEPS:
             raise Endless
     return found
 
@@ -268,8 +273,7 @@ def _tile_by_tile(
 def _decoding(sources: dict[str, str] | None) -> tuple[Any, Any]:
     """The loop over a part's tiles, compiled, and the function that finds its next tile."""
     module = Module((sources or {}).get("decode") or kernel_source("decode"), "decode")
-    of_part = function_of(module, "_next_of_split")
-    names: dict[str, Any] = {"triton": SimpleNamespace(jit=_itself)}
-    exec(compile(ast.Module([of_part], []), "decode", "exec"), names)
     pair = list(first_loop(function_of(module, "sums_of_share")))
-    return compile(ast.Module(pair, []), "decode", "exec"), names[of_part.name]
+    of_part = "_next_of_split"
+    found = functions("decode", sources, only=[of_part])[of_part]
+    return compile(ast.Module(pair, []), "decode", "exec"), found

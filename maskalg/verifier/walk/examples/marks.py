@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import torch
 
 from ....schedule.tile_runs import FULL, PARTIAL, marked_runs_of
 from ...meaning import NotDefined
-from .intervals import Endless, Entries, Integer, functions
+from .intervals import NO_TILE, TRIED, Endless, Entries, Integer, functions
 
-_TRIED: Final = 400
-_NO_TILE: Final = 2**30
 _LETTERS: Final = ".pf"  # EMPTY, PARTIAL, FULL
 
 
@@ -50,7 +48,7 @@ class Cells:
 def _every() -> Iterator[Cells]:
     """Small rows of cells, the same ones each time."""
     drawn = random.Random(0)
-    for _ in range(_TRIED):
+    for _ in range(TRIED):
         grain_bits, block = drawn.randint(6, 8), drawn.choice((16, 64, 128, 256))
         columns = drawn.randint(1, 7)
         length = (columns << grain_bits) - drawn.choice((0, 0, 1, 20, 63))
@@ -75,7 +73,7 @@ def wrong_marks(sources: dict[str, str] | None = None) -> str | None:
                 first = list(cells.labels[0])
                 if cells.length % (1 << cells.grain_bits):  # a cut tile is never FULL
                     first[-1] = min(first[-1], PARTIAL)
-                one_row = Cells((tuple(first),), *_rest(cells))
+                one_row = replace(cells, labels=(tuple(first),))
             try:
                 found = list(_runs(runs, name, one_row, spans, from_last))
             except (Endless, NotDefined) as problem:
@@ -91,10 +89,6 @@ def wrong_marks(sources: dict[str, str] | None = None) -> str | None:
             if any(end > cells.count for _, end, _ in found):
                 return f"{told} visits a tile past the last key: {one_row}"
     return None
-
-
-def _rest(cells: Cells) -> tuple[int, int, int, tuple[tuple[int, int], ...]]:
-    return cells.grain_bits, cells.length, cells.block, cells.spans
 
 
 def _runs(
@@ -115,7 +109,7 @@ def _runs(
     j = Integer(0)
     for _ in range(200):
         first, end, partial = runs[name](j, *told, Integer(cells.length), cells.block)
-        if first >= _NO_TILE:
+        if first >= NO_TILE:
             return
         if end <= first or first < j:
             raise NotDefined(f"a run from tile {j} on that goes from {first} to {end}")
