@@ -24,24 +24,24 @@ def mask(mask_mod: Callable[..., Any], *, opaque: bool = False) -> Mask:
     `ma.mask(lambda b, h, q_idx, kv_idx: q_idx - kv_idx <= window)` is `q_idx - kv_idx <= window`
     with a parameter `window`. Numbers and tensors the function captures (from closures, globals,
     defaults, `functools.partial`, attributes of objects and of `nn.Module`s) become parameters:
-    another value is the same structure, with the same proof and kernel, whether bound by `bind` or
-    traced again. `self.rel.weight` is named `rel_weight`. Numbers in Python modules, named tuples,
-    enumerations and lists of more than 16 are constants of the formula, as are numbers that Python
-    itself needs, in a loop or an `if`, exponents of integers, and the lengths of rows such as
+    other values, given to `bind` or traced again, share the proof and the kernel.
+    `self.rel.weight` is named `rel_weight`. Some numbers become constants of the formula: those in
+    Python modules, named tuples, enumerations and lists of more than 16 entries; those that Python
+    itself needs, in a loop or an `if`; exponents of integers; and the lengths of rows such as
     `table[q_idx]` that the function sums or compares.
 
     Args:
         mask_mod: `mask_mod(b, h, q_idx, kv_idx)` that returns a truth value for single indices; or
-            a `BlockMask`, whose blocks count as they are listed, and its function in partial ones.
-            If `create_block_mask` made it, pass its `mask_mod` instead, which is proved.
-        opaque: take the function as it is, where it has no formula. Its elements are evaluated,
-            block by block, by `blocks()`, the CPU and the reference; GPU kernels do not call it,
-            so write `ma.dense(mask.to_dense(q_len, kv_len))` there. Nothing is proved, captured
-            values are no parameters, and each function object is a structure of its own: make
-            the mask once, not in every step.
+            a `BlockMask`: full blocks are kept as listed, and its function decides inside partial
+            ones. If `create_block_mask` made it, pass its `mask_mod` instead: that can be proved.
+        opaque: take the function as it is, where it has no formula. `blocks()`, the CPU and the
+            reference call it, block by block; GPU kernels do not, so write
+            `ma.dense(mask.to_dense(q_len, kv_len))` there. Nothing is proved, captured values do
+            not become parameters, and each function object is a structure of its own: make the
+            mask once, not in every step.
 
     Raises:
-        TypeError: control flow on indices, an operation no formula has, or no Boolean result.
+        TypeError: control flow on indices, an operation without a formula, or no Boolean result.
         ValueError: a divisor that is not positive, or a number past 32 bits.
 
     Source: `torch.nn.attention.flex_attention`.

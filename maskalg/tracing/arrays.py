@@ -54,8 +54,8 @@ class Array:
             count *= size
         if count > _LONGEST_ROW:
             raise MaskValueError(
-                f"a row of shape {list(self.shape)} is reduced, entry by entry, which is served up "
-                f"to {_LONGEST_ROW} entries. Compute it before, {messages.OPAQUE}."
+                f"a row of shape {list(self.shape)} is reduced entry by entry, which rows of up to "
+                f"{_LONGEST_ROW} entries allow. Compute it before, {messages.OPAQUE}."
             )
         places = product(*[range(size) for size in self.shape])
         return [self.entry(tuple(nodes.const(i) for i in place)) for place in places]
@@ -66,7 +66,7 @@ def single(node: Node) -> Array:
 
 
 def of_table(table: Table, bounds: Bounds) -> Array:
-    """A captured tensor; an index that may be negative counts from the end, as torch's does."""
+    """A captured tensor; a negative index counts from the end, as in torch."""
 
     def entry(at: tuple[Node, ...]) -> Node:
         whole = [_wrapped(index, table, axis, bounds) for axis, index in enumerate(at)]
@@ -103,7 +103,7 @@ def _narrowed(at: tuple[Node, ...], shape: tuple[int, ...]) -> tuple[Node, ...]:
 def indexed(array: Array, places: Sequence[Any], bounds: Bounds | None = None) -> Array:
     """`array[places]`: formulas, slices, None and an ellipsis.
 
-    Indices into a part of a dimension are asked of `bounds` whether they count from its end.
+    `bounds` tells whether an index into a slice may be negative, and so count from its end.
     """
     plain = [place for place in places if place is not None and place is not ...]
     if len(plain) > len(array.shape):
@@ -142,7 +142,7 @@ def indexed(array: Array, places: Sequence[Any], bounds: Bounds | None = None) -
 
 
 def _in_slice(index: Node, part: slice, bounds: Bounds | None) -> Node:
-    """An index of a slice as one of the dimension; a negative one counts from the slice's end."""
+    """The index into a dimension for an index into its slice; negative ones count from the end."""
     if part == slice(None):
         return index
     from_start = nodes.add(index, nodes.const(part.start))

@@ -1,7 +1,7 @@
 """Bounds of integer formulas while tracing: divisors, indices of tables.
 
-Proofs and kernels divide by positive numbers alone. A captured integer that divides is declared to
-be at least 1, another one at least 0 where it is so now; `bind` then checks both.
+Proofs and kernels divide by positive numbers only. A captured integer used as a divisor is declared
+to be at least 1. Any other one is declared to be at least 0 if it is now. `bind` checks both.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from . import messages
 
 
 class Bounds:
-    """Lower bounds of captured numbers, as the trace comes to need them.
+    """Lower bounds of captured numbers, found as the trace needs them.
 
     Attributes:
-        exact: whether real numbers are there to be compared, as in a mask: what rounds them
-            otherwise than torch would keep other pairs.
-        looked: whether a bound came from entries of a tensor or from the value of a formula, so
-            that other values might have another one. Signs of single numbers do not count.
+        exact: whether real numbers are compared, as in a mask. Rounding them differently from
+            torch would then keep other pairs.
+        looked: whether a bound was read off the entries of a tensor or the value of a formula, and
+            might not hold for other values. Signs of single numbers do not count.
     """
 
     def __init__(self, *, exact: bool) -> None:
@@ -37,7 +37,7 @@ class Bounds:
         self._bounded: dict[int, Scalar] = {}
 
     def divisor(self, node: Node) -> Node:
-        """`node` where it divides, known to be positive.
+        """`node` as a divisor that is known to be positive.
 
         Raises:
             ValueError: it is 0 or negative, or nothing shows that it is positive.
@@ -47,7 +47,7 @@ class Bounds:
                 raise messages.traced_divisor(formula_text(node), f"it is {scalar.value}")
             self._lows[id(scalar)] = 1
         if (low := self.low(node)) is not None and low >= 1:
-            # What the entries of a table are now, the maximum keeps true of others.
+            # The entries of a table are positive now; the maximum keeps later ones positive.
             tables = "read" in node.ops()
             return nodes.maximum(node, nodes.const(1)) if tables else node
         if not node.indices():
@@ -59,7 +59,7 @@ class Bounds:
         raise messages.traced_divisor(formula_text(node), "nothing shows that it is positive")
 
     def never_negative(self, index: Node) -> bool:
-        """Whether an index of a table is 0 or more, whatever the positions are."""
+        """Whether an index of a table is 0 or more at all positions."""
         low = self.low(index)
         return low is not None and low >= 0
 
@@ -74,7 +74,7 @@ class Bounds:
         return _smallest(leaf)
 
     def declared(self, node: Node) -> Node:
-        """The formula with the lower bounds found standing in its numbers.
+        """The formula, with the lower bounds that were found declared for its captured numbers.
 
         Raises:
             ValueError: a captured number does not fit 32 bits.

@@ -4,8 +4,8 @@ The function is rebuilt, and so are the functions it calls, with a symbol in pla
 and tensor; the original is not touched.
 
 An object is replaced by a stand-in of a class derived from its own, so that methods, properties,
-`super()` and `isinstance` work as they do. Attributes become symbols as they are asked for; those
-that nobody asks for, such as the other layers of a model, cost nothing.
+`super()` and `isinstance` work as they do. An attribute becomes a symbol when it is read, so the
+other layers of a model cost nothing.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ import torch
 from ..formula.expression import Expression
 from .recorder import BUILTINS, Key, Recorder, Symbol
 
-# What a function finds in an object, and the name of the place where it did.
+# (an attribute or item of an object, its name) -> the same on symbols.
 OnSymbols = Callable[[Any, str], Any]
 
 # Python's own values, and objects of libraries that trace as they are.
@@ -46,7 +46,7 @@ def is_called(value: object) -> bool:
 
 
 def has_attributes(value: object) -> bool:
-    """Whether `value` is an object of a class that is no library's, or a module of torch."""
+    """Whether `value` is an `nn.Module`, or an object of a class outside `_LIBRARIES`."""
     if isinstance(value, (type, ModuleType, torch.Tensor)):
         return False
     return isinstance(value, torch.nn.Module) or (
@@ -55,10 +55,10 @@ def has_attributes(value: object) -> bool:
 
 
 def standing_for(value: Any, on_symbols: OnSymbols) -> Any:
-    """An object like `value` that hands out its attributes and items by way of `on_symbols`.
+    """An object like `value` whose attributes and items pass through `on_symbols`.
 
-    `value` itself where no such class can be derived, as from an enumeration, or where the object
-    is more than its attributes, as a dictionary or a tuple.
+    It is `value` itself where no class can be derived, as from an enumeration, or where the object
+    is more than its attributes, as a dictionary or a tuple is.
     """
     kind = type(value)
     plain = SimpleNamespace if isinstance(value, SimpleNamespace) else object
@@ -86,7 +86,7 @@ def _body(kind: Any, on_symbols: OnSymbols) -> dict[str, Any]:
             if not callable(getattr(kind, "__getattr__", None)):
                 raise
             found = kind.__getattr__(self, name)
-        # A module reads its registers itself, to find what is asked for by name.
+        # An nn.Module finds its parameters in these dictionaries itself.
         of_python = name.startswith("__") and name.endswith("__")
         if of_python or (name in _REGISTRIES and isinstance(self, torch.nn.Module)):
             return found
@@ -129,7 +129,8 @@ class Captures:
     """Rebuilds functions on the symbols of a recorder.
 
     Args:
-        constants: places whose value Python itself needs; they keep it. `None` is every number.
+        constants: places of values that stay plain, because Python itself needs them. `None` means
+            that all numbers stay plain.
     """
 
     def __init__(self, recorder: Recorder, constants: frozenset[Key] | None) -> None:
@@ -137,11 +138,11 @@ class Captures:
         self._constants = constants
         self._functions: dict[int, object] = {}
         self._cells: dict[int, CellType] = {}
-        # Bound methods and what properties return: another could take the place of one let go.
+        # Keeps bound methods and results of properties, so that no other object gets their `id`.
         self._alive: list[object] = []
 
     def rebuilt(self, value: Any, name: str, key: Key) -> Any:
-        """`value`, found at the place `key`, on symbols; itself where it holds none."""
+        """`value`, found at the place `key`, with symbols for the numbers and tensors it holds."""
         if isinstance(value, bool) or type(value) is Symbol:
             return value
         if isinstance(value, torch.Tensor):
@@ -216,7 +217,7 @@ class Captures:
             )
         )
         other = FunctionType(function.__code__, scope, function.__name__, None, cells)
-        # Known before its globals are: a function may call itself.
+        # Entered before its globals are rebuilt: a function may call itself.
         self._functions[id(function)] = other
         key: Key = ("default", id(function))
         if function.__defaults__:
@@ -249,12 +250,12 @@ class Captures:
 
 
 def is_ours(function: FunctionType) -> bool:
-    """Whether a function is of no library that traces as it is, so that its globals count."""
+    """Whether a function is the user's, so that its globals are captured too."""
     return not (function.__module__ or "").startswith(("torch.", "maskalg."))
 
 
 def default_names(function: FunctionType) -> tuple[str, ...]:
-    """Names of the arguments that have defaults, in the order of these."""
+    """Names of the arguments that have defaults, in order."""
     code = function.__code__
     count = len(function.__defaults__ or ())
     return code.co_varnames[code.co_argcount - count : code.co_argcount]
@@ -269,6 +270,6 @@ def names(code: CodeType) -> Iterator[str]:
 
 
 def name_of(function: Callable[..., Any]) -> str:
-    """How messages call a function."""
+    """The name of a function in messages."""
     inner = function.func if isinstance(function, functools.partial) else function
     return cast(str, getattr(inner, "__name__", type(inner).__name__))

@@ -1,8 +1,8 @@
-"""Formulas of functions that were traced, to be filled with the values of others like them.
+"""Remembers traced formulas, for functions with the same code and other captured values.
 
-A function's signature is all but the numbers and tensors it captures. A model builds the functions
-of its masks anew in every step: the same code over other values. Two functions with one signature
-trace to one formula, so the second need not be traced.
+A function's signature is its code and all it captures except the values of numbers and tensors. A
+model often builds the functions of its masks anew in every step: the same code over other values.
+Two functions with one signature trace to one formula, so the second need not be traced.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .recorder import Key, Recorder
 
 Captured = int | float | torch.Tensor
 
-# What their attributes are does not change.
+# Libraries whose attributes do not change.
 _LIBRARIES: Final = ("torch", "math", "operator", "functools", "builtins")
 _PLAIN: Final = (bool, str, type(None), torch.dtype, torch.device)
 
@@ -39,7 +39,7 @@ class Signature:
     """The code of a function and of those it calls, and what they capture.
 
     Attributes:
-        key: all of it but the values; kinds, signs, widths, dtypes, ranks and devices of them.
+        key: everything but the values, with their kinds, signs, widths, dtypes, ranks and devices.
         places: where each value was found, as `Captures` names it.
         values: the captured numbers and tensors.
     """
@@ -50,7 +50,7 @@ class Signature:
 
 
 class _Unlike(Exception):
-    """A function that holds what a signature does not describe."""
+    """Raised for a function that holds something a signature cannot describe."""
 
 
 def signature_of(function: Callable[..., Any]) -> Signature | None:
@@ -64,7 +64,7 @@ def signature_of(function: Callable[..., Any]) -> Signature | None:
 
 
 class _Walk:
-    """Visits what a function holds in the order of its code."""
+    """Visits the captured values of a function, in a fixed order."""
 
     def __init__(self) -> None:
         self.key: list[object] = []
@@ -91,7 +91,7 @@ class _Walk:
             raise _Unlike
 
     def _again(self, place: Key) -> bool:
-        """Whether a place was visited before; which one it was belongs to the key."""
+        """Whether a place was visited before; its number goes into the key."""
         again = place in self._seen
         self.key.append(self._seen.setdefault(place, len(self._seen)))
         return again
@@ -101,7 +101,7 @@ class _Walk:
             return
         if not math.isfinite(value) or abs(value) > INT32_MAX:
             raise _Unlike
-        # Signs decide which bounds a formula declares, widths which entries it may meet.
+        # A sign decides the declared bound, a width the dtypes whose entries it may be added to.
         self.key += (type(value), (value > 0) - (value < 0), bisect_right(ENDS, value))
         self.values[place] = value
 
@@ -165,7 +165,7 @@ class Template:
 
     Attributes:
         node: the formula; its tables are empty.
-        sources: for the `id` of each of its parameters, which captured value it stands for.
+        sources: the index of the captured value that each parameter stands for, by its `id`.
     """
 
     node: Node
@@ -209,7 +209,7 @@ def remember(
 
 
 def _emptied(node: Node, sources: dict[int, int]) -> Template:
-    """Without the tensors, which would be kept alive."""
+    """The formula with empty tensors, so that the memory keeps none alive."""
     empty: dict[int, Parameter] = {}
 
     def other(parameter: Parameter) -> Parameter:

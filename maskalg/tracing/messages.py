@@ -48,8 +48,8 @@ def untraceable(operation: str) -> MaskTypeError:
 
 def traced_power(what: str) -> MaskTypeError:
     return MaskTypeError(
-        f"{what} of an integer has no exact formula. Exponents are numbers from 0 to 16, those of "
-        f"1, 2, 4, 8 and so on any integers. Write `x.float() ** y` for a real power, {OPAQUE}."
+        f"{what} of an integer has no exact formula. Use a constant exponent from 0 to 16, or a "
+        f"base of 1, 2, 4, 8 and so on. Write `x.float() ** y` for a real power, {OPAQUE}."
     )
 
 
@@ -62,14 +62,14 @@ def traced_narrow(sign: str, name: str, dtype: object) -> MaskTypeError:
 
 def traced_number(number: int, name: str, dtype: object) -> MaskTypeError:
     return MaskTypeError(
-        f"{number} is no {dtype}, the dtype of {name}: torch wraps it, which no formula does. "
+        f"{number} does not fit {dtype}, the dtype of {name}: torch wraps it, a formula does not. "
         f"Write {name}.long(), {OPAQUE}."
     )
 
 
 def traced_random(operation: str) -> MaskTypeError:
     return MaskTypeError(
-        f"{operation}(…) draws other numbers at each call, a formula would keep the first ones. "
+        f"{operation}(…) draws new numbers at each call; a formula would keep the first ones. "
         "Draw them before, for all positions, and let the function capture the tensor: "
         "`noise = torch.rand(q_len)`, then `noise[q_idx]`."
     )

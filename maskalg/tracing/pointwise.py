@@ -1,4 +1,4 @@
-"""FlexAttention's own objects, asked for many indices at once: functions, and block masks."""
+"""FlexAttention's functions, evaluated at many indices at once, and its block masks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .captures import name_of
 
 
 class _Lookups(TorchFunctionMode):
-    """`tensor[index]` inside `vmap`, where an index is a tensor that has no value of its own."""
+    """Lets `tensor[index]` work inside `vmap`, where an index has no single value."""
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -35,7 +35,7 @@ class _Lookups(TorchFunctionMode):
 
 
 class Opaque:
-    """A function taken as it is; printed by its name, told from others by its identity."""
+    """A function taken as it is: printed by its name, equal to itself only."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function = function
@@ -50,8 +50,8 @@ class Opaque:
 def pointwise(function: Callable[..., Any], *arguments: torch.Tensor) -> torch.Tensor:
     """The result for each element of the broadcast arguments.
 
-    The function sees 0-d tensors, as FlexAttention gives them. A result that is the same for all
-    is broadcast too.
+    The function gets 0-d tensors, as from FlexAttention. A result that is the same for all elements
+    is broadcast.
     """
     broadcast = torch.broadcast_tensors(*arguments)
     shape = broadcast[0].shape
@@ -68,17 +68,17 @@ def pointwise(function: Callable[..., Any], *arguments: torch.Tensor) -> torch.T
 
 
 def requires_gradient(score_mod: Callable[..., Any]) -> bool:
-    """Whether a score function gives a gradient to a tensor it captures, found at position 0."""
+    """Whether a score function captures a tensor that requires a gradient: tried at position 0."""
     zero = torch.zeros((), dtype=torch.int64)
     try:
         with torch.enable_grad(), _Lookups():
             return bool(torch.as_tensor(score_mod(zero.float(), *[zero] * 4)).requires_grad)
-    except Exception:  # it says so where it is evaluated
+    except Exception:  # raised again where the function is evaluated
         return False
 
 
 def is_block_mask(found: object) -> bool:
-    """Told by name: FlexAttention is not imported for it."""
+    """Compares the name of the type, so that FlexAttention need not be imported."""
     return type(found).__name__ == "BlockMask"
 
 

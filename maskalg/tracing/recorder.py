@@ -1,7 +1,7 @@
-"""Recording what a function does, by torch.fx proxies that stand for indices, numbers and tensors.
+"""Records the operations of a function on torch.fx proxies for indices, numbers and tensors.
 
-Symbolic proxies, not `make_fx`: that one runs the function on tensors, and so needs the value of
-every captured number, where here a number must stay a symbol to become a slot.
+`make_fx` would run the function on tensors, and so need the value of every captured number. Here a
+number stays a symbol, so that it can become a parameter.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class NeedsValue(Exception):
 
 
 class Symbol(Proxy):
-    """A traced value: an index, the score, a captured number or tensor, or what came of them."""
+    """A traced value: an index, the score, a captured number or tensor, or a result of these."""
 
     tracer: Recorder
 
@@ -75,7 +75,7 @@ class Symbol(Proxy):
 
 
 def _in_place(operation: Callable[[Any, Any], Any]) -> Callable[[Symbol, object], Symbol]:
-    """`x += y` changes a tensor for all who hold it, and makes another Python number."""
+    """`x += y`: every name of a tensor sees the change; a Python number is replaced."""
 
     def changed(self: Symbol, other: object) -> Symbol:
         result: Symbol = operation(self, other)
@@ -132,7 +132,7 @@ class Recorder(GraphAppendingTracer):
         sign = _compared_join(obj.node)
         if sign is not None and not _sources(obj.node).isdisjoint(self.indices):
             raise MaskTypeError(
-                f"the function compares what `{sign}` joined, in a chain. Comparisons need "
+                f"the function has a chain of comparisons joined by `{sign}`. Comparisons need "
                 f"parentheses, for Python binds `{sign}` tighter: write `(q_idx >= kv_idx) {sign} "
                 "(kv_idx < 3)`."
             )
@@ -170,7 +170,7 @@ class Recorder(GraphAppendingTracer):
         return {self._keys[node]: parameter for node, parameter in self.parameters.items()}
 
     def read_whole(self, node: Recorded) -> bool:
-        """Whether a captured tensor is read at an index of each dimension, and only so.
+        """Whether every read of a captured tensor has an index for each of its dimensions.
 
         Then the formula does not depend on the sizes of the tensor.
         """
@@ -216,7 +216,8 @@ class Recorder(GraphAppendingTracer):
 class Reads(TorchFunctionMode):
     """Records `tensor[symbol]` of tensors that were not found among the captures.
 
-    Such as attributes of an object that is no function: torch would ask the symbol for a value.
+    An example is an attribute of an object that is no function. torch would ask the symbol for its
+    value.
     """
 
     def __init__(self, recorder: Recorder) -> None:
@@ -235,7 +236,7 @@ class Reads(TorchFunctionMode):
 
 
 class NoRandomness(TorchDispatchMode):
-    """Refuses what draws random numbers: a formula would hold those drawn while tracing."""
+    """Refuses random numbers: a formula would keep those drawn while tracing."""
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -260,8 +261,8 @@ def _type(value: object, *more: Any) -> Any:
     return type(value, *more) if more or type(value) is not Symbol else _stands_for(value)
 
 
-# What traced functions call instead: a symbol answers as what it stands for. (A symbol that lies
-# about its class crashes torch's argument parser.)
+# Replacements that traced functions call: each answers for the value that a symbol stands for. (A
+# symbol that lies about its class crashes torch's argument parser.)
 BUILTINS: Final = {"isinstance": _is_instance, "hasattr": _has_attribute, "type": _type}
 
 
@@ -283,7 +284,7 @@ def _is_entry(node: Recorded, table: Recorded, ndim: int) -> bool:
 
 
 def _compared_join(node: Recorded) -> str | None:
-    """The sign that joined a side of a comparison: of `x >= y | z < 3`, which is a chain."""
+    """The sign inside a side of a comparison: `|` in the chain `x >= y | z < 3`."""
     if node.target not in (operator.ge, operator.gt, operator.le, operator.lt, operator.eq):
         return None
     signs: dict[Any, str] = {operator.or_: "|", operator.and_: "&", operator.xor: "^"}
@@ -306,5 +307,5 @@ def _sources(node: Recorded) -> set[Recorded]:
 
 
 def _identifier(name: str) -> str:
-    """A name that `bind` takes and that no symbol of a proof has."""
+    """A name for `bind`, with an underscore where a symbol of proofs has the same name."""
     return f"{name}_" if name in ("q", "k", "q0", "q1", "batch", "head") else name

@@ -44,8 +44,9 @@ def trace(function: Callable[..., Any], *, scored: bool) -> Traced:
     """The formula of `mask_mod(b, h, q_idx, kv_idx)`, or of a `score_mod` when `scored`.
 
     Raises:
-        TypeError: the function is no function, or does what no formula expresses.
-        ValueError: it divides by what may be 0 or negative, or captures a number past 32 bits.
+        TypeError: `function` is not callable, or does something that no formula expresses.
+        ValueError: it divides by a value that may be 0 or negative, or captures a number past 32
+            bits.
     """
     if isinstance(function, Expression) or not callable(function):
         raise messages.not_a_function("score" if scored else "mask", function)
@@ -63,7 +64,7 @@ def trace(function: Callable[..., Any], *, scored: bool) -> Traced:
         except errors.MaskalgError:
             raise
         except Exception as reason:
-            # A symbol may have been refused where the number itself would do.
+            # The operation may refuse a symbol and take a number: try once more with numbers.
             if constants is None:
                 raise _failed(function, reason, scored) from reason
             constants = None
@@ -74,14 +75,14 @@ def trace(function: Callable[..., Any], *, scored: bool) -> Traced:
 
 
 def _failed(function: Callable[..., Any], reason: Exception, scored: bool) -> errors.MaskTypeError:
-    """The error for a foreign one; torch names no `autograd.Function` in its own."""
+    """Our error for an error of another library. torch's do not name an `autograd.Function`."""
     misfit = other_arguments(function, scored=scored)
     if misfit is not None:
         return misfit
     if "__array_" in str(reason):
         return errors.MaskTypeError(
-            f"NumPy meets an index of the function ({reason}): a NumPy array is read at it, or a "
-            "NumPy function called. Write torch.from_numpy(a)[q_idx] for `a[q_idx]`, "
+            f"the function gives an index to NumPy ({reason}): it reads a NumPy array there, or "
+            "calls a NumPy function. Write torch.from_numpy(a)[q_idx] for `a[q_idx]`, "
             "torch.sin(q_idx) for `np.sin(q_idx)`."
         )
     frames = [frame for frame, _ in walk_tb(reason.__traceback__)]
@@ -100,7 +101,7 @@ def _failed(function: Callable[..., Any], reason: Exception, scored: bool) -> er
 
 
 def other_arguments(function: Callable[..., Any], *, scored: bool) -> errors.MaskTypeError | None:
-    """The error for a function that does not take what a `mask_mod`, or a `score_mod`, does."""
+    """The error for a function without the arguments of a `mask_mod`, or of a `score_mod`."""
     if _takes(function, 4 + scored):
         return None
     name, signature = name_of(function), _signature(function)
@@ -116,7 +117,7 @@ def other_arguments(function: Callable[..., Any], *, scored: bool) -> errors.Mas
 
 
 def _takes(function: Callable[..., Any], count: int) -> bool:
-    """Whether a function can be called with so many arguments, as far as it tells."""
+    """Whether the signature of a function allows a call with `count` arguments."""
     signature = _signature(function)
     try:
         return signature is not None and signature.bind(*range(count)) is not None

@@ -235,7 +235,7 @@ LESS_THAN_0 = -1
 )
 def test_numbers_that_bytes_do_not_hold_wrap(wrapping):
     """torch says that no byte is more than -1, as it compares it with 255."""
-    with pytest.raises(TypeError, match=r"\d is no torch.uint8, .*BYTES\.long"):
+    with pytest.raises(TypeError, match=r"\d does not fit torch.uint8, .*BYTES\.long"):
         ma.mask(wrapping)
 
 
@@ -307,7 +307,7 @@ def test_numbers_past_32_bits_wrap_with_integers_of_32():
         lambda b, h, q, k: (short[q] * 10**10) > k,
         lambda b, h, q, k: ((short[q] + 1) * 10**10) > k,
     ):
-        with pytest.raises(TypeError, match=r"\d is no torch.int32, .*(x|short)\.long"):
+        with pytest.raises(TypeError, match=r"\d does not fit torch.int32, .*(x|short)\.long"):
             ma.mask(wrapping)
     for exact in (
         lambda b, h, q, k: (q.long() * 10**10) > k,

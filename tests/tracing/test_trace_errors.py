@@ -82,12 +82,12 @@ MISTAKES = {
     "random": (
         lambda b, h, q, k: torch.rand(8)[q] > 0.5,
         TypeError,
-        ("torch.rand(…) draws other numbers at each call", "`noise[q_idx]`"),
+        ("torch.rand(…) draws new numbers at each call", "`noise[q_idx]`"),
     ),
     "dropout": (
         lambda b, h, q, k: torch.dropout(torch.ones(8), 0.5, True)[q] > k,
         TypeError,
-        ("draws other numbers",),
+        ("draws new numbers",),
     ),
     "bytes": (lambda b, h, q, k: BYTES[q] - BYTES[k] > 3, TypeError, ("BYTES.long()", "uint8")),
     "to bytes": (lambda b, h, q, k: q.to(torch.uint8) > k, TypeError, ("torch.uint8", "x.long()")),
@@ -149,7 +149,7 @@ RANDOM = {
 
 @pytest.mark.parametrize("name", list(RANDOM))
 def test_scores_are_not_random(name):
-    with pytest.raises(ma.MaskTypeError, match="draws other numbers at each call"):
+    with pytest.raises(ma.MaskTypeError, match="draws new numbers at each call"):
         ma.score(lambda s, b, h, q, k: s + RANDOM[name](s))
 
 

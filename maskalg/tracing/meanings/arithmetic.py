@@ -1,7 +1,7 @@
 """Operations on single formulas, as Python and torch mean them: numbers, comparisons, logic.
 
-Sums and products of real numbers round at each operation, as they are written. A formula folds its
-constants together, which rounds otherwise than torch does.
+torch rounds a real number at each operation, in the order written. A formula folds its constants
+together, which rounds differently; `rounded` keeps them apart where this matters.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from .wrapping import converted, of_32_bits, refuse_numbers, refuse_wrapping
 
 
 def unfolded(bounds: Bounds, factor: Node, other: Node) -> Node:
-    """A factor that a constant is not distributed over, and not multiplied into.
+    """`factor`, wrapped where its product with `other` would fold constants, as in `2 * (x + 3)`.
 
-    Where products are compared, no number is, but for a sign.
+    Where real numbers are compared, a factor that is a product is wrapped for any `other` but -1.
     """
     if other.op == "const" and other.data == -1:
         return factor
@@ -35,16 +35,16 @@ def unfolded(bounds: Bounds, factor: Node, other: Node) -> Node:
 
 
 def constant_of(op: str, node: Node) -> bool:
-    """Whether a sum or a product has a constant that would be folded with another."""
+    """Whether a sum or a product has a constant that folds with other constants."""
     if node.op == "const":
         return op == "add" or node.data != -1  # a sign does not round
     return node.op == op and any(constant_of(op, arg) for arg in node.args)
 
 
 def rounded(op: str, node: Node) -> Node:
-    """A sum or a product as a real number of its own: each operation on real numbers rounds.
+    """A sum or a product wrapped in `float`, so that it is rounded before further operations.
 
-    What is done to the score stays in one sum, where backends look for it.
+    One that contains the score is returned as it is: backends look for the score in one sum.
     """
     if node.op != op or any(part == SCORE for part in node.walk()):
         return node
@@ -63,7 +63,7 @@ def number(node: Node) -> Node:
 
 
 def operands(x: Node, y: Node) -> tuple[Node, Node]:
-    """Both as numbers of one operation."""
+    """Both as numbers, checked to fit the dtype of their operation."""
     refuse_numbers(x, y)
     return number(x), number(y)
 
@@ -83,7 +83,7 @@ def real(node: Node) -> Node:
 
 
 def add(bounds: Bounds, x: Node, y: Node) -> Node:
-    """Of two truth values torch's sum is `or`."""
+    """The sum; of two truth values it is `or`, as in torch."""
     if x.kind == y.kind == "bool":
         return either(x, y)
     refuse_wrapping("+", x, y)
@@ -103,7 +103,7 @@ def subtract(bounds: Bounds, x: Node, y: Node) -> Node:
 
 
 def multiply(bounds: Bounds, x: Node, y: Node) -> Node:
-    """Of two truth values torch's product is `and`."""
+    """The product; of two truth values it is `and`, as in torch."""
     if x.kind == y.kind == "bool":
         return both(x, y)
     refuse_wrapping("*", x, y)
@@ -130,7 +130,7 @@ def floor_divide(bounds: Bounds, x: Node, y: Node) -> Node:
 
 
 def remainder(bounds: Bounds, x: Node, y: Node) -> Node:
-    """With the sign of the divisor."""
+    """`x % y`, with the sign of the divisor."""
     x, y = operands(x, y)
     if "real" in (x.kind, y.kind):
         _check_quotient("%", bounds, y)
@@ -142,14 +142,14 @@ def remainder(bounds: Bounds, x: Node, y: Node) -> Node:
 
 
 def _check_quotient(sign: str, bounds: Bounds, divisor: Node) -> None:
-    """Refuse a rounded quotient where torch's remainder is exact, and is compared."""
+    """Refuse real `//` and `%` in masks: our quotient rounds, torch's remainder is exact."""
     of_two = divisor.op == "const" and math.frexp(cast(float, divisor.data))[0] in (0.5, -0.5)
     if bounds.exact and not of_two:
-        raise messages.untraceable(f"`{sign}` of real numbers, but by a power of two,")
+        raise messages.untraceable(f"`{sign}` of real numbers, except by a power of two,")
 
 
 def truncating_divide(bounds: Bounds, x: Node, y: Node) -> Node:
-    """Rounded towards zero, as C divides."""
+    """The quotient rounded towards zero, as in C."""
     x, y = operands(x, y)
     if "real" in (x.kind, y.kind):
         return nodes.call("float", nodes.truncated(nodes.divide(x, y)))
@@ -164,7 +164,7 @@ def truncating_divide(bounds: Bounds, x: Node, y: Node) -> Node:
 
 
 def truncating_remainder(bounds: Bounds, x: Node, y: Node) -> Node:
-    """With the sign of the dividend, as C's and `torch.fmod`'s."""
+    """The remainder with the sign of the dividend, as in C and `torch.fmod`."""
     if "real" in (x.kind, y.kind):
         _check_quotient("fmod", bounds, y)
     return nodes.subtract(number(x), nodes.mul(number(y), truncating_divide(bounds, x, y)))
@@ -176,14 +176,14 @@ def power(bounds: Bounds, x: Node, y: Node) -> Node:
 
 
 def _whole_power(bounds: Bounds, x: Node, y: Node) -> Node:
-    """A power of integers, which real numbers would round: a product, or a shifted bit."""
+    """The exact power of integers: a product, or a power of 1, 2, 4, 8 and so on."""
     if y.op == "const":
         count = cast(int, y.data)
         if not 0 <= count <= _MOST_FACTORS:
             raise messages.traced_power(f"the power {count}")
         return ONE if count == 0 else reduce(partial(multiply, bounds), [x] * count)
     if x.op != "const" or cast(int, x.data).bit_count() != 1 or cast(int, x.data) < 1:
-        raise messages.traced_power("a power that is no number")
+        raise messages.traced_power("a power with an exponent that varies")
     refuse_wrapping("**", y)
     exact = nodes.power(real(x), real(y))
     raised = nodes.truncated(nodes.call("floor", nodes.add(exact, nodes.const(0.5))))
@@ -234,7 +234,7 @@ def equal(x: Node, y: Node) -> Node:
 
 
 def _unsigned(side: Node, other: Node) -> Node:
-    """`abs(x) % m == 0` holds where `x % m == 0` does, which the proof knows more about."""
+    """`x % m` for `abs(x) % m == 0`: the two are equivalent, and proofs know more about it."""
     if side.op == "mod" and other.op == "const" and other.data == 0:
         inner = side.args[0]
         if inner.op == "max" and len(inner.args) == 2:
@@ -320,12 +320,12 @@ def whole(x: Node) -> Node:
 
 
 def short(x: Node) -> Node:
-    """As an integer of 32 bits, with which torch computes in as many."""
+    """As an integer of 32 bits: torch computes with it in 32 bits."""
     return of_32_bits(whole(x))
 
 
 def floored(bounds: Bounds, x: Node) -> Node:
-    """`math.floor`, an integer; of a quotient of integers it is their floor division."""
+    """`math.floor(x)`, an integer; for a quotient of integers, their floor division."""
     if x.op == "div" and x.args[0].kind == x.args[1].kind == "int":
         return floor_divide(bounds, *x.args)
     return x if x.kind == "int" else nodes.truncated(nodes.call("floor", x))

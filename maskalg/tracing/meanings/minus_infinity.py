@@ -1,7 +1,7 @@
-"""Scores that are -inf under a condition, as a mask and the rest.
+"""Splits a score that is -inf under a condition into a mask and the remaining score.
 
-Exact: the score is the rest where the mask keeps, and -inf elsewhere. Entries of tensors and
-captured numbers count as finite here, for a +inf that is added to -inf would make a row NaN.
+The split is exact: the score is the remaining one where the mask keeps, and -inf elsewhere. Entries
+of tensors and captured numbers count as finite: +inf added to -inf would make a row NaN.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _FINITE_OF_FINITE: Final = ("add", "mul", "min", "max", "where")
 
 
 def is_minus_infinity(tensor: torch.Tensor) -> bool:
-    """Whether a tensor is the number -inf, and known to be so without waiting for a device."""
+    """Whether a tensor is the number -inf; on a device, False, so that nothing waits for it."""
     plain = type(tensor) is torch.Tensor and tensor.ndim == 0 and tensor.device.type == "cpu"
     if not plain or not tensor.is_floating_point() or tensor.requires_grad:
         return False
@@ -32,7 +32,7 @@ def is_minus_infinity(tensor: torch.Tensor) -> bool:
 
 
 def split(node: Node) -> tuple[Node, Node]:
-    """A score as the condition under which it is not -inf, and what it is there.
+    """The condition under which a score is not -inf, and the score under that condition.
 
     Follows choices whose condition does not read the score, sums with finite terms, products and
     quotients by positive constants, and minima; elsewhere the condition is TRUE.
@@ -94,7 +94,7 @@ def _is_positive(node: Node) -> bool:
 
 
 def _is_finite(node: Node) -> bool:
-    """Whether no finite input makes it infinite or NaN, but for numbers past what a float holds."""
+    """Whether it is finite for all finite inputs, overflow aside."""
     if node.kind != "real" or node.op in _LEAVES:
         return True
     if node.op == "const":

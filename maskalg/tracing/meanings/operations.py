@@ -23,7 +23,7 @@ from ..recorder import Recorder
 from .minus_infinity import is_minus_infinity
 from .rules import KNOWN, SPECIAL, elementwise_rules, lifted
 
-# Custom operators of others that are known to be a function of ours.
+# Custom operators of other libraries that compute a function of ours.
 _CUSTOM: Final = {"approx::tanh": "tanh"}
 
 _SAME: Final = {
@@ -40,7 +40,7 @@ _SAME: Final = {
 }
 
 
-# Of Python's operators on numbers, those whose results would depend on how these were rounded.
+# Python's operators on numbers whose results depend on the precision of the numbers.
 _ROUNDED: Final = (
     *("add", "radd", "subtract", "rsub", "multiply", "rmul", "div", "rdiv", "rtruediv"),
     *("floordiv", "remainder", "pow", "rpow", "lt", "le", "gt", "ge", "eq", "ne"),
@@ -56,7 +56,7 @@ _RANDOM: Final = (
 
 
 class Formulas:
-    """The formulas of the values a recorder holds, found as they are asked for."""
+    """Formulas of the values in a recorder, made on demand."""
 
     def __init__(self, recorder: Recorder) -> None:
         self.bounds = Bounds(exact=nodes.SCORE not in recorder.indices.values())
@@ -64,7 +64,7 @@ class Formulas:
         self._found: dict[Recorded, Any] = {}
 
     def of(self, value: Any) -> Any:
-        """The formula of an argument: an `Array`, or what Python knows, such as a slice."""
+        """The formula of an argument: an `Array`, or a plain value such as a slice."""
         if isinstance(value, Recorded):
             if value not in self._found:
                 self._found[value] = self._formula(value)
@@ -77,7 +77,7 @@ class Formulas:
         return value
 
     def _known(self, value: Any) -> Any:
-        """A number that must be known: captured ones become constants in another trace."""
+        """A number that must be plain: a captured one becomes a constant in another trace."""
         if isinstance(value, Recorded):
             raise self._recorder.demand(value, "a dimension, a slice or a dtype")
         return value
@@ -121,7 +121,7 @@ class Formulas:
         return elementwise(plain, *[lifted(arg) for arg in args])
 
     def _know_whole_power(self, node: Recorded, base: Array, exponent: Array) -> None:
-        """Captured numbers of a power of integers become constants: it is written as a product."""
+        """Make captured numbers in a power of integers constants: products need their values."""
         if "real" in (base.kind, exponent.kind) or not isinstance(node.args[1], Recorded):
             return
         for part in reversed(node.args):
@@ -129,10 +129,10 @@ class Formulas:
                 raise self._recorder.demand(part, "an exponent")
 
     def _let_python_compute(self, node: Recorded, name: str, args: list[Any]) -> None:
-        """Captured numbers of real arithmetic without tensors become constants.
+        """Make captured numbers in real arithmetic without tensors constants.
 
-        Python computes it in 64 bits and rounds the result alone: 25 * 0.6 is 15 there, and more
-        than 15 where 0.6 is rounded first.
+        Python computes it in 64 bits, and only the result is rounded: 25 * 0.6 is 15. Where 0.6 is
+        rounded first, the product is more than 15.
         """
         quotient = name in ("div", "rdiv", "rtruediv")
         if quotient or "real" in [lifted(arg).kind for arg in args]:
@@ -157,7 +157,7 @@ class Formulas:
 
 
 def _name(node: Recorded) -> str:
-    """The entry of an operation: its name without underscores, dots and module."""
+    """The name under which `rules` has an operation: without underscores, dots and module."""
     target = node.target
     if node.op == "call_method":
         name = str(target)

@@ -1,4 +1,4 @@
-"""Real functions of torch as formulas: those of nodes, and others composed of them."""
+"""Real functions of torch as formulas: those with a node, and others composed of these."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .arithmetic import number, real
 Rule = Callable[[Node], Node]
 
 _OF_INTEGERS: Final = ("abs", "floor", "ceil", "float")
-"""Functions of integers too, which a trace leaves integers."""
+"""Functions with other rules, because they take integers too."""
 
 
 def _call(function: str) -> Rule:
@@ -22,7 +22,7 @@ def _call(function: str) -> Rule:
 
 
 def _rounding(function: str) -> Rule:
-    """Of an integer it is the integer."""
+    """A rounding function; an integer stays as it is."""
     return lambda x: number(x) if x.kind != "real" else nodes.call(function, x)
 
 

@@ -97,7 +97,7 @@ _PLAIN: Final[dict[str, Callable[..., Node]]] = {
 }
 
 
-# --- operations with arguments that are no values ------------------------------------------------
+# --- operations with arguments that are not values -----------------------------------------------
 
 
 def _add(bounds: Bounds, x: Any, y: Any, *, alpha: float = 1) -> Array:
@@ -139,7 +139,7 @@ def _extremum(rule: Callable[[Node, Node], Node]) -> Callable[..., Array]:
         if isinstance(other, Array):
             return elementwise(rule, lifted(x), other)
         if dim is not None or other is not None:
-            # torch returns the places of the extremes too.
+            # torch also returns the indices of the extremes.
             raise messages.untraceable("max or min along a dimension")
         return arrays.reduced(lambda *entries: reduce(rule, entries), lifted(x))
 
@@ -191,7 +191,7 @@ def _embedding(
     max_norm: Any = None,
     **rest: Any,
 ) -> Array:
-    """A row of a table; of one that changes as it is read, or whose gradient does, no formula."""
+    """A row of a table. Options that change the table or its gradient have no formula."""
     if padding_idx is not None or max_norm is not None or rest.get("scale_grad_by_freq"):
         raise messages.untraceable("embedding(…) with padding_idx, max_norm or scale_grad_by_freq")
     return _getitem(bounds, x, places)
@@ -245,7 +245,7 @@ def _cast(x: Array, dtype: torch.dtype) -> Array:
 
 
 def _filled(value: float) -> Callable[..., Array]:
-    """`x.new_zeros(size)`, `zeros_like(x)` and the like: of the kind of x."""
+    """`x.new_zeros(size)`, `zeros_like(x)` and so on, with the dtype of x."""
 
     def special(bounds: Bounds, x: Any, *shape: Any, dtype: Any = None, **options: Any) -> Array:
         made = single(nodes.const(value))
@@ -261,7 +261,7 @@ def _full(bounds: Bounds, *args: Any, dtype: Any = None, **options: Any) -> Arra
 
 
 def _full_like(bounds: Bounds, x: Any, *args: Any, dtype: Any = None, **options: Any) -> Array:
-    """`x.new_full(size, value)`, `full_like(x, value)`: of the kind of x."""
+    """`x.new_full(size, value)`, `full_like(x, value)`, with the dtype of x."""
     value = options.get("fill_value", args[-1] if args else None)
     return _to(bounds, lifted(value), lifted(x) if dtype is None else dtype)
 
@@ -309,5 +309,5 @@ SPECIAL: Final[dict[str, Callable[..., Any]]] = {
     "size": _size,
 }
 
-# Places of arguments that Python must know: dimensions.
+# Positions of arguments that must be plain numbers: dimensions.
 KNOWN: Final = dict.fromkeys(("any", "all", "sum", "unsqueeze", "squeeze", "size"), (1, 2))

@@ -1,4 +1,4 @@
-"""Integers of less than 64 bits, with which torch computes in as few: where they would wrap."""
+"""Integers narrower than 64 bits: torch computes in their dtype, where results may wrap."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .. import messages
 
 NARROW: Final = (torch.uint8, torch.int8, torch.int16, torch.uint16)
 ENDS: Final = sorted({end for x in map(torch.iinfo, NARROW) for end in (x.min, x.max + 1)})
-"""Where integers begin or cease to fit one of these: two between the same ends fit the same."""
+"""Limits of these dtypes: integers between the same two neighbours fit the same dtypes."""
 _COMPUTED: Final = (
     *("add", "mul", "floordiv", "mod", "min", "max", "where"), *("bitand", "bitor", "bitxor"),
 )  # fmt: skip
@@ -22,13 +22,13 @@ _COMPUTED: Final = (
 
 
 class _Converted(Node):
-    """Entries that the function made integers of 32 or 64 bits: equal to what they were."""
+    """A formula that the function converted to 32 or 64 bits; its value is the same."""
 
     __slots__ = ()
 
 
 class _Short(_Converted):
-    """A formula that the function made an integer of 32 bits."""
+    """A formula that the function converted to 32 bits."""
 
     __slots__ = ()
 
@@ -48,14 +48,14 @@ def converted(node: Node) -> Node:
 
 
 def refuse_wrapping(sign: str, *operands: Node) -> None:
-    """Entries of 8 or 16 bits wrap where torch computes with them, and with numbers, alone."""
+    """Refuse arithmetic on entries of 8 or 16 bits, alone or with numbers: torch wraps it."""
     found = _small(operands)
     if found is not None and found[1] in NARROW:
         raise messages.traced_narrow(sign, *found)
 
 
 def refuse_numbers(*operands: Node) -> None:
-    """A number wraps if it does not fit the dtype of the integers that torch computes it with."""
+    """Refuse a number that does not fit the dtype of the other operands: torch wraps it."""
     found = _small(operands)
     if found is None:
         return
@@ -68,7 +68,7 @@ def refuse_numbers(*operands: Node) -> None:
 
 
 def dtype_of(node: Node) -> torch.dtype:
-    """The dtype torch would hold a value in, as far as conversions to it tell."""
+    """The dtype torch would give a value, as far as `x.type_as(value)` needs to know it."""
     if node.kind == "bool":
         return torch.bool
     if node.kind == "int":
@@ -86,7 +86,7 @@ def _is_number(node: Node) -> bool:
 
 
 def _small(operands: Iterable[Node]) -> tuple[str, torch.dtype] | None:
-    """The dtype that torch computes integers of less than 64 bits in, and the name of one of them.
+    """The name of an operand narrower than 64 bits, and the dtype torch computes them in.
 
     None if an operand has 64 bits or is real, or if its dtype is not known.
     """
@@ -100,7 +100,7 @@ def _small(operands: Iterable[Node]) -> tuple[str, torch.dtype] | None:
     dtypes = {dtype for _, dtype in known}
     if not known or len(known) < len(found):
         return None
-    if torch.uint16 in dtypes and len(dtypes) > 1:  # which torch does not compute
+    if torch.uint16 in dtypes and len(dtypes) > 1:  # torch refuses such operands
         return None
     return known[0][0], reduce(torch.promote_types, dtypes)
 
