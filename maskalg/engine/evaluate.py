@@ -1,10 +1,10 @@
 """Formulas evaluated with torch: the dense oracle, and the tiles a proof leaves open.
 
-Integers are those of mathematics. They are evaluated in 64 bits where nothing in a formula can
-leave them, else in more (`long_integers.py`); a result past 64 bits is given as their end, which
-compares with positions alike. A comparison of sums is split into a part that reads the key index
-and a part that does not: `q - k <= w` costs one broadcast comparison of two vectors instead of a
-matrix of differences.
+Integers do not overflow. They are evaluated in 64 bits where no part of a formula can leave 64
+bits, else in more (`long_integers.py`); a result past 64 bits is clamped to the nearest integer of
+64 bits, which compares with positions in the same way. A comparison of sums is split into a part
+that reads the key index and a part that does not: `q - k <= w` costs one broadcast comparison of
+two vectors instead of a matrix of differences.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from .widths import compares_in_64, limbs, outgrows
 
 
 def of_kept(values: torch.Tensor, kept: torch.Tensor | None) -> torch.Tensor:
-    """`values` of pairs, with gradients from kept pairs alone; None keeps all.
+    """`values` of pairs, with gradients from kept pairs only; None keeps all.
 
     Derivatives at pairs that the mask drops are 0, whatever the bias is there. The chain rule
     multiplies the 0 of a dropped pair with the slope of the bias, and 0 * inf is NaN:
     `p[head] * log(abs(q_idx - kv_idx))` at q = k. The inputs of a bias pass through here.
 
-    The result has the shape of both together: an entry that many pairs read is repeated before they
-    compute with it, so that its gradient is a sum over kept pairs.
+    The result has the broadcast shape of both: an entry that many pairs read is repeated first, so
+    that its gradient is a sum over kept pairs.
 
     Args:
         values: broadcastable to `[batch, heads, rows, columns]`.
@@ -54,7 +54,7 @@ def within(kept: torch.Tensor | None, chosen: torch.Tensor) -> torch.Tensor | No
 
 
 def outside(kept: torch.Tensor | None, chosen: torch.Tensor) -> torch.Tensor | None:
-    """The kept pairs that it does not choose."""
+    """The kept pairs that a condition does not choose; None if all pairs are kept."""
     return None if kept is None else kept & ~chosen
 
 
@@ -65,13 +65,16 @@ StepReader = Callable[[Node, "list[torch.Tensor]"], torch.Tensor]
 class Environment:
     """The place and values at which a formula is evaluated.
 
-    `indices` holds an integer tensor for each index name, broadcastable against each other;
-    `values` the slots; `score` the scaled score where the formula is a bias; `step` reads the
-    monotone tables of closed forms, of documents and of sets. `double` asks for numbers of 64 bits
-    where no score says so. `kept` is where the score and tables read without an index get gradients
-    from; None for everywhere. `counting` is an index that counts up along the last axis, its first
-    number and how many there are: tables read at it are slices, and it is made where it is computed
-    with.
+    Attributes:
+        indices: an integer tensor for each index name, broadcastable against each other.
+        values: the value of each slot.
+        score: the scaled score, where the formula is a bias.
+        step: reads the monotone tables of closed forms, of documents and of sets.
+        double: whether real numbers are float64 even without a float64 score.
+        kept: the pairs that send gradients to the score and to tables read without an index; None
+            for all pairs.
+        counting: an index that counts up along the last axis, its first number and its length.
+            Tables read at it are sliced, and its tensor is made only where it is computed with.
     """
 
     indices: Mapping[str, torch.Tensor]
@@ -88,7 +91,7 @@ class Environment:
 
     @property
     def real(self) -> torch.dtype:
-        """The dtype of real numbers: float32 in every mask, float64 in biases of such scores."""
+        """The dtype of real numbers: float64 with `double` or in a bias of float64 scores."""
         of_score = self.score is not None and self.score.dtype == torch.float64
         return torch.float64 if of_score or self.double else torch.float32
 
@@ -114,8 +117,8 @@ def narrowed(
     highs: Iterable[Node],
     value: Callable[[Node], torch.Tensor],
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The range from `low` to `high`, both included, cut to what is at least each of `lows` and at
-    most each of `highs`; `value` evaluates one of them."""
+    """The range from `low` to `high`, both included, cut to numbers of at least each of `lows` and
+    at most each of `highs`; `value` evaluates one of these formulas."""
     low = reduce(torch.maximum, map(value, lows), low)
     return low, reduce(torch.minimum, map(value, highs), high)
 
@@ -133,7 +136,7 @@ def _long(node: Node, env: Environment, limbs: int) -> Long:
 
 
 def _operand(node: Node, env: Environment) -> torch.Tensor:
-    """The value of a formula that is taken as a real number."""
+    """The value of a formula that is used as a real number."""
     if node.kind == "int" and outgrows(node, env.values):
         return longs.real(_long(node, env, limbs(node, env.values))).to(env.real)
     return evaluate(node, env)
@@ -240,7 +243,7 @@ def _entries(table: torch.Tensor, node: Node, env: Environment) -> torch.Tensor:
 
 
 def _slice(table: torch.Tensor, node: Node, env: Environment) -> torch.Tensor | None:
-    """The entries of a table at an index that counts, without a look-up; None where it does not."""
+    """The entries of a table at the counting index, as a slice; None where no slice serves."""
     last = node.args[-1]
     if env.counting is None or last.op != "index" or last.data != env.counting[0]:
         return None
@@ -316,7 +319,7 @@ def _of_two(
 ) -> Rule:
     def rule(node: Node, env: Environment) -> torch.Tensor:
         left, right = ((evaluate if whole else _operand)(arg, env) for arg in node.args)
-        # Divisors of integers are at least 1, but in a branch that is not taken.
+        # Divisors of integers are at least 1, except in a branch that is not taken.
         return operation(left, right.clamp(min=1) if whole else right)
 
     return rule

@@ -2,7 +2,7 @@
 
 Table indices are bounded by interval arithmetic on the formula, so that a shift or a chunk number
 is checked like a plain position. An index that depends on another tensor, or in which a position
-stands twice, is not bounded here; it is clamped to the table when read.
+occurs twice, is not bounded here; it is clamped to the table when read.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from . import messages
 from .normal_form import Bound, Value
 
 MOST_OF_ENTRY: Final = 2**30
-"""The largest part of an entry that kernels of 32 bits add: beyond it, entries exceed all sums."""
+"""Kernels that compute in 32 bits clamp entries to this size, which all other sums stay below."""
 
 _MOST_HEADS: Final = 256
-"""Heads of keys that models have at most; more, and fewer keys, look like another layout."""
+"""The most key heads that models have. More heads than this, and than keys, look transposed."""
 
 Shape = tuple[int, ...]
 
@@ -61,9 +61,10 @@ class Dependence:
 
 @dataclass(frozen=True)
 class Lengths:
-    """Lengths as a user gives them: `kv_len` None is `q_len`; the tensors tell other None.
+    """Lengths as a user gives them.
 
-    Without `q_len`, a question about masks ranges over every position.
+    A `kv_len` of None means `q_len`; `batch` and `heads` are then read off the tensors. Without
+    `q_len`, a question about masks ranges over every position.
     """
 
     q_len: int | None = None
@@ -83,8 +84,8 @@ def resolve(bound: Bound, given: Lengths) -> Extents:
     """The extents of a call, with batch and heads inferred from the tables where not given.
 
     Raises:
-        ValueError: negative lengths, tables that do not fit, or batch entries or heads that no
-            table tells.
+        ValueError: negative lengths, tables that do not fit, or a number of batch entries or heads
+            that is neither given nor read off a table.
     """
     q_len, kv_len, batch, heads = map(
         plain_number, (given.q_len, given.kv_len, given.batch, given.heads)
@@ -135,7 +136,7 @@ def _fitting(query: Shape, key: Shape, value: Shape) -> Extents:
     wrong = _misfit(query, key, value)
     if wrong is not None:
         swapped = [(b, length, h, d) for b, h, length, d in (query, key, value)]
-        # Keys are more than their heads.
+        # In the other layout there are more keys than heads.
         turned = key[1] > kv_len and _misfit(*swapped) is None
         fits = f" They fit as [batch, length, heads, dim]: {messages.TURN}"
         raise errors.MaskValueError(
@@ -204,15 +205,15 @@ def _check_computed(
     if limits[0] < 0:
         raise errors.MaskValueError(
             f"{slot.name} would be read at {formula_text(index)} = {limits[0]}, before its first "
-            "entry. Indices are global and start at 0: shift by no less, or pass a longer tensor "
-            "and shift it."
+            "entry. Indices are global and start at 0: shift less far back, or pass a longer "
+            "tensor and shift it."
         )
     if limits[1] >= size:
         raise _too_short(bound, extents, (slot, axis), limits[1] + 1)
 
 
 def _reads_own_length(index: Node, slot: Slot) -> bool:
-    """Whether entries are found from the middle of a table, as those of distances are."""
+    """Whether an index counts from the middle of its table, as an index by distance does."""
     return any(part.op == "extent" and part.own[0] == slot for part in index.walk())
 
 
@@ -240,13 +241,13 @@ def is_bounded(index: Node) -> bool:
 
 
 def _repeats(index: Node) -> bool:
-    """Whether an index stands twice, so that the extremes found may never occur together."""
+    """Whether an index occurs twice, so that the extremes found may never occur together."""
     names = [node.data for node in index.walk() if node.op == "index"]
     return len(names) != len(set(names))
 
 
 def dependence(mask: Node, bound: Bound, extents: Extents) -> Dependence:
-    """How many batch entries and heads `mask` tells apart, given what is bound to it."""
+    """How many batch entries and heads `mask` distinguishes with the values bound to it."""
     if mask.indices().isdisjoint(("batch", "head")):
         return Dependence(1, 1)
     sizes = {"batch": [1], "head": [1]}
@@ -269,9 +270,9 @@ def dependence(mask: Node, bound: Bound, extents: Extents) -> Dependence:
 
 
 def is_untold(bound: Bound, index: str) -> bool:
-    """Whether calls differ in how many batch entries, or heads, a formula tells apart.
+    """Whether the tables leave open how many batch entries, or heads, a formula distinguishes.
 
-    A table of one entry there serves calls with any number of them, so it tells none.
+    A table with one entry along that dimension fits any number of them, so it does not tell.
     """
     if not bound.structure.depends_on(index):
         return False
@@ -326,9 +327,10 @@ def _is_integer(value: object) -> bool:
 def fits_int32(bound: Bound, extents: Extents) -> bool:
     """Whether index arithmetic of the call stays well within 32 bits.
 
-    True when lengths, batch, heads, numbers, constants and products add up to less than 2**31, each
-    as often as the formula adds it; kernels otherwise compute in 64 bits. Entries of tensors and
-    truncated numbers, of any size, are added to what is below `MOST_OF_ENTRY`.
+    True if lengths, batch, heads, numbers, constants and products add up to less than 2**31, each
+    counted as often as the formula adds it; otherwise kernels compute in 64 bits. If the formula
+    adds entries of tensors or truncated numbers, which may have any size, the sum must stay below
+    `MOST_OF_ENTRY`.
     """
     structure = bound.structure
     total = extents.q_len + extents.kv_len + extents.batch + extents.heads + 2 * _numbers(bound)

@@ -1,8 +1,7 @@
-"""Integers of any size as tuples of 64-bit tensors, for what a formula computes past 64 bits.
+"""Integers of any size as tuples of 64-bit tensors, for formulas whose results exceed 64 bits.
 
-A number is the sum of `limbs[i] * 2**(64 * i)`, where the last limb alone has a sign. All numbers
-of a computation have as many limbs, and results are exact while they fit: `limbs_for` tells how
-many that takes.
+A number is the sum of `limbs[i] * 2**(64 * i)`, where only the last limb has a sign. All numbers of
+one computation have the same number of limbs, which `limbs_for` finds so that results are exact.
 """
 
 from __future__ import annotations
@@ -17,18 +16,18 @@ from ..formula.meaning import BITWISE
 from ..formula.nodes import COMMUTATIVE
 
 MOST_BITS: Final = 900
-"""Of a number: quotients are estimated by doubles, which reach 2**1023."""
+"""The most bits of a number: quotients are estimated by doubles, which reach 2**1023."""
 
 _LEAST_64: Final = -(2**63)
 _LOW_32: Final = 2**32 - 1
-_BITS_OF_A_STEP: Final = 50  # of a quotient, which a double tells
+_BITS_OF_A_STEP: Final = 50  # bits of a quotient that one double estimates
 
 Long = tuple[torch.Tensor, ...]
 Operation = Callable[[Long, Long], Long]
 
 
 def limbs_for(bits: int) -> int:
-    """How many limbs hold numbers of so many bits; an estimated quotient may take one more."""
+    """How many limbs hold numbers of `bits` bits; an estimated quotient may take one bit more."""
     return max(2, -(-(bits + 2) // 64))
 
 
@@ -38,7 +37,7 @@ def is_tensor(index: object) -> bool:
 
 
 def index(position: Any) -> Any:
-    """A position as FlexAttention or a person gives it, of 64 bits where it is a tensor."""
+    """A position given by FlexAttention or a user, in 64 bits if it is a tensor."""
     return position.long() if isinstance(position, torch.Tensor) else position
 
 
@@ -59,7 +58,7 @@ def of_number(number: int, limbs: int, device: torch.device) -> Long:
 def add(a: Long, b: Long) -> Long:
     total = [a[0] + b[0]]
     for x, y, before, below in zip(a[1:], b[1:], a[:-1], b[:-1], strict=True):
-        # The sum below has carried where it is less than what was added, or than both with 1 more.
+        # The limb below carried if both top bits were set, or one was and that of the sum is not.
         carry = ((before & below) | ((before | below) & ~total[-1])) < 0
         total.append(x + y + carry)
     return tuple(total)
@@ -83,7 +82,8 @@ def multiply(a: Long, b: Long) -> Long:
 def divide(a: Long, c: Long) -> tuple[Long, Long]:
     """The quotient and the remainder for c >= 1, rounded down.
 
-    Each step takes off what doubles say of the rest; the last one is off by 1 at most.
+    Each step subtracts a quotient estimated in doubles; after the last, the result is off by 1 at
+    most.
     """
     quotient, rest = of(torch.zeros_like(a[0]), len(a)), a
     for _ in range(64 * len(a) // _BITS_OF_A_STEP + 1):
@@ -131,7 +131,7 @@ def bitwise(operation: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> 
 
 
 def computed(op: str, parts: list[Long]) -> Long:
-    """The result of an operation of formulas; divisors count as 1 where they are less."""
+    """The result of an operation of formulas; divisors below 1 count as 1."""
     if op in COMMUTATIVE:
         # Small operands first: vectors combine before they meet a matrix.
         parts = sorted(parts, key=lambda part: part[0].numel())
@@ -139,13 +139,13 @@ def computed(op: str, parts: list[Long]) -> Long:
 
 
 def clamped(a: Long) -> torch.Tensor:
-    """The number in 64 bits, or their end that it is past."""
+    """The number, clamped to 64 bits."""
     return torch.where(_in_64(a), a[0], (a[-1] >> 63) ^ (2**63 - 1))
 
 
 def real(a: Long) -> torch.Tensor:
     """The number as a double."""
-    # By its size: what is added up for a small negative number would round it away.
+    # Converts the magnitude: a sum of the limbs of a small negative number would round it away.
     total = torch.zeros_like(a[0], dtype=torch.float64)
     for place, limb in enumerate(where(a[-1] < 0, negate(a), a)):
         part = limb.to(torch.float64)
@@ -175,7 +175,7 @@ def _in_64(a: Long) -> torch.Tensor:
 
 
 def _upper_product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """The upper half of the product of limbs without a sign."""
+    """The upper half of the product of two unsigned limbs."""
     a0, a1 = a & _LOW_32, _upper(a)
     b0, b1 = b & _LOW_32, _upper(b)
     middle = a1 * b0 + _upper(a0 * b0)
@@ -184,7 +184,7 @@ def _upper_product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 
 def _upper(a: torch.Tensor) -> torch.Tensor:
-    """The upper half of 64 bits, which have no sign."""
+    """The upper 32 bits of an unsigned limb."""
     return (a >> 32) & _LOW_32
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..errors import MaskValueError
 
-# Tensors that masks make from others, and the arguments that set their length.
+# Tensors that masks make from their arguments, and the arguments that set their length.
 _LENGTH_OF = {
     "end": "Pass an entry for each position to tree's `parents`, or to shared_prefix's `ids`",
     "own_block": "Give drafts an anchor for each block, or a greater `length`: {needed} positions",
@@ -12,7 +12,7 @@ _LENGTH_OF = {
     "slash": "Write length={needed} where the indices were given",
 }
 
-# Tensors that are read from their middle, by a distance, and the arguments that set their reach.
+# Tensors that are read at a distance from their middle, and the arguments that set their reach.
 _DISTANCES_OF = {
     "curve": "a greater `length` in sandwich",
     "table": "a greater `window` in relative_2d, with a table for it",
@@ -32,18 +32,17 @@ def many_heads(query: tuple[int, ...], key: tuple[int, ...]) -> str:
 
 def looks_turned(name: str, size: int, length: int) -> str:
     return (
-        f"attention: {name} has {size} positions, the inputs {size} heads of {length} tokens, as "
-        f"they are read: [batch, heads, length, dim]. If they are [batch, length, heads, dim], "
-        f"{TURN}"
+        f"attention: {name} has {size} positions; the inputs, read as [batch, heads, length, dim], "
+        f"have {size} heads of {length} tokens. If they are [batch, length, heads, dim], {TURN}"
     )
 
 
 def past_the_keys(first: int, keys: tuple[int, int]) -> str:
     return (
         f"attention: the first query stands at position {first}, and the keys end at {keys[1]} "
-        f"(they start at {keys[0]}), so no query meets its own key. Pass the keys up to the "
-        "queries', write shift(kv=start) where they start later, or return_lse=True for a part "
-        "of the keys that is joined with others."
+        f"(they start at {keys[0]}), so no query meets its own key. Pass the keys up to those of "
+        "the queries, write shift(kv=start) if the keys start later, or return_lse=True if they "
+        "are one part of the keys, to be joined with others."
     )
 
 
@@ -57,7 +56,7 @@ def not_a_key(key: object) -> MaskValueError:
 def table_too_short(
     name: str, shape: tuple[int, ...], axis: int, needed: int, what: str, packed: bool
 ) -> MaskValueError:
-    """`packed` says that the entries are ids made of lengths of documents."""
+    """`packed`: whether the entries are ids made of the lengths of documents."""
     write = f"Pass {name} with at least {needed} entries there, or shift less."
     if name == "ids" and len(shape) == 1:
         write += " Cumulative lengths go to document.from_cu_seqlens(tensor)."

@@ -1,4 +1,4 @@
-"""Structure apart from values: the key of an expression, its slots, and the values bound to them.
+"""The structure of an expression, its key and slots, and the values bound to the slots.
 
 Two expressions with the same key share one proof and one kernel. The key is found without
 visiting the formula again: nodes carry the text of their structure and their parameters.
@@ -49,7 +49,7 @@ class Structure:
     def moves(self) -> tuple[int, int | None] | None:
         """The places among `values` of the numbers that `shift` adds to queries and to keys.
 
-        None where the mask does not compare queries that one number moves with keys.
+        None unless the mask reads both indices, and one number moves the queries.
         """
         places: dict[str, list[int]] = {"q_shift": [], "kv_shift": []}
         for slot in self.slots:
@@ -105,13 +105,13 @@ class Structure:
 
     @cached_property
     def mask_reads_positions(self) -> bool:
-        """Whether the mask reads a table so."""
+        """Whether the mask reads a table at the query or the key index."""
         nodes_read = [node for node in self.mask.walk() if node.op == "read"]
         return any(positions(node) for node in nodes_read)
 
     @cached_property
     def mask_rows(self) -> tuple[Slot, ...]:
-        """The tables that the mask reads, but for single entries."""
+        """The tables that the mask reads at an index."""
         reads = [node for node in self.mask.walk() if node.op == "read" and node.args]
         return tuple(dict.fromkeys(cast(Slot, node.own[0]) for node in reads))
 
@@ -126,14 +126,14 @@ class Structure:
 
     @cached_property
     def repeats(self) -> int:
-        """How many times an index, a number or a product is added, at most, in one sum or one
-        comparison: 2 of `q_idx + q_idx >= kv_idx`, at least 1."""
+        """The most times that one sum or comparison adds the same index, number or product: 2 in
+        `q_idx + q_idx >= kv_idx`; at least 1."""
         known: dict[Node, Counter[Node]] = {}
         return max([1, *_added(self.mask, known).values(), *_added(self.bias, known).values()])
 
     @cached_property
     def truncates(self) -> bool:
-        """Whether real numbers become integers, which may be as large as those are."""
+        """Whether real numbers become integers, which may have any size."""
         return any("trunc" in formula.ops() for formula in (self.mask, self.bias))
 
     @cached_property
@@ -169,7 +169,7 @@ class Bound:
         return False
 
     def grain(self, kv_len: int = 0) -> Literal[1, 2, 8]:
-        """A divisor of keys and of the rows of all tables read key by key; 1 without any."""
+        """A divisor of `kv_len` and of the length of all tables read key by key; 1 without any."""
         rows = self.structure.rows_of_keys
         lengths = kv_len if rows else 1
         for slot in rows:
@@ -181,7 +181,7 @@ _STRUCTURES: Final[Recent[str, Structure]] = Recent(4096)
 
 
 def bound(expression: Expression) -> Bound:
-    """The normal form of an expression: found in microseconds once its structure was met."""
+    """The normal form of an expression; takes microseconds once its structure is known."""
     form = expression.__dict__.get("_form")
     if form is None:
         form = expression.__dict__["_form"] = _bound(expression)
@@ -211,7 +211,7 @@ def keyed(expression: Expression) -> tuple[str, list[Parameter]]:
 
 
 def known(key: str) -> Structure | None:
-    """The structure with this key, where this process has met it."""
+    """The structure with this key, if this process knows it."""
     return _STRUCTURES.recall(key)
 
 
@@ -224,9 +224,9 @@ def _bound(expression: Expression) -> Bound:
 
 
 def _place(parameter: Parameter, distinct: list[Parameter]) -> int:
-    """The place of a parameter among others; their number where it is new.
+    """The place of a parameter in `distinct`; `len(distinct)` if it is new.
 
-    One tensor read in two places is one slot; numbers are told apart by object.
+    One tensor read in two places is one slot; two numbers are the same if they are one object.
     """
     for place, other in enumerate(distinct):
         if other is parameter or (
@@ -239,8 +239,8 @@ def _place(parameter: Parameter, distinct: list[Parameter]) -> int:
 
 
 def _added(node: Node, known: dict[Node, Counter[Node]]) -> Counter[Node]:
-    """How many times each index, number and product is added in the sum or comparison of a formula
-    that adds it most often."""
+    """For each index, number and product, the most times that one sum or comparison in a formula
+    adds it."""
     if node not in known:
         parts = [_added(arg, known) for arg in node.args]
         if node.op in ("index", "scalar", "extent"):

@@ -28,9 +28,9 @@ _SHAPES: Final = {
 class Pages:
     """Where the keys and values of each request lie in pages, for `attention(..., pages=...)`.
 
-    Key n of request b is row `n % page_size` of page `table[b, n // page_size]`. The mask speaks of
-    n; the call itself drops the keys from `lengths[b]` on. The contents of other pages, and of keys
-    that no query keeps, have no effect.
+    Key n of request b is row `n % page_size` of page `table[b, n // page_size]`. In the mask, n is
+    `kv_idx`; the call itself drops the keys from `lengths[b]` on. The contents of other pages, and
+    of keys that no query keeps, have no effect.
 
     The host reads nothing from a GPU, so these tensors may be rewritten in place between two
     replays of a CUDA graph, and numbers that name no page are clamped, not refused.
@@ -87,7 +87,7 @@ class Pages:
         for name, more in (("lengths", 0), ("cu_seqlens_q", 1)):
             if name in named and named[name][0].shape[0] != requests + more:
                 raise errors.MaskValueError(
-                    f"Pages: the table has {requests} rows, one a request, so {name} must have "
+                    f"Pages: the table has {requests} rows, one per request, so {name} must have "
                     f"{requests + more} entries, got {list(named[name][0].shape)}."
                 )
         if self.most_queries is not None:
@@ -95,14 +95,14 @@ class Pages:
 
     @cached_property
     def remembered(self) -> dict[str, Any]:
-        """Facts of the tensors that backends find once, by name."""
+        """Facts about the tensors that backends find once, by name."""
         return {}
 
     @property
     def tensors(self) -> tuple[torch.Tensor, ...]:
-        """The tensors that kernels read: the table and, for packed queries, where requests begin.
+        """The tensors that kernels read: the table and, for packed queries, `cu_seqlens_q`.
 
-        A copy is made anew each time, so that it holds entries written since.
+        A strided tensor is copied each time, so that the copy has the entries written since.
         """
         known = self.remembered.get("tensors")
         if known is None:
@@ -115,7 +115,7 @@ class Pages:
 
     def as_read(self) -> Pages:
         """These pages, with contiguous copies of a strided table and of strided `cu_seqlens_q`: all
-        launches of a call read the same copy, with the entries of now."""
+        launches of a call read the same copy of the present entries."""
         table, *starts = found = self.tensors
         if found is self.remembered.get("tensors"):
             return self
@@ -124,17 +124,17 @@ class Pages:
     def alike(
         self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Tensors with a batch entry for each request and the heads of `query`, `key` and `value`,
-        `[…, heads, …]`, which float8 factors are checked against."""
+        """`query`, `key` and `value` with a batch entry for each request, to check the shapes of
+        float8 factors against; each `[batch, heads, …]`."""
         requests = self.table.shape[0]
         found = [t[:1].expand(requests, -1, -1, -1) if len(t) else t for t in (query, key, value)]
         return found[0], found[1], found[2]
 
     def extents(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> Extents:
-        """The extents of a call: of the longest request that the table has room for.
+        """The extents of a call: those of the longest request that the table has room for.
 
         Raises if shapes do not fit; values are checked on a CPU only. Layers of the same shapes
-        share one check, while nobody writes to the tensors.
+        share one check until the tensors are written to.
         """
         if torch.compiler.is_compiling():
             return self._extents(query, key, value)
@@ -147,7 +147,7 @@ class Pages:
         return remembered[1]
 
     def _state(self) -> object:
-        """A value that changes with a write to the tensors; new each time if none are counted."""
+        """A value that changes when the tensors are written to, or always if torch cannot tell."""
         tensors = (self.table, self.lengths, *self.tensors[1:])
         if any(tensor.is_inference() or type(tensor) is not torch.Tensor for tensor in tensors):
             return object()
@@ -174,7 +174,7 @@ class Pages:
         elif size == 0 and count:
             wrong = "pages have no rows"
         elif self.cu_seqlens_q is None and batch != requests:
-            wrong = f"the table is of {requests} requests, the query of {batch}"
+            wrong = f"the table has {requests} requests, the query {batch} batch entries"
         elif self.cu_seqlens_q is not None and batch != 1:
             wrong = "packed queries are one batch entry, [1, heads, queries, head_dim]"
         if wrong is not None:
@@ -217,8 +217,8 @@ class Pages:
             request, place = twice[0].tolist()
             raise errors.MaskValueError(
                 f"Pages: the table names page {int(named[request, place])} twice for request "
-                f"{request}, whose keys would repeat. Requests may share pages with others, not "
-                "with themselves."
+                f"{request}, whose keys would repeat. Two requests may share a page, but one "
+                "request must not use a page twice."
             )
         if self.cu_seqlens_q is not None:
             starts = self.cu_seqlens_q
@@ -236,7 +236,7 @@ class Pages:
                 )
 
     def within(self, expression: Expression) -> Expression:
-        """The expression without keys and queries that requests do not have; made once for each."""
+        """The expression, with only the keys and queries that each request has; remembered."""
         if torch.compiler.is_compiling():
             return self._within(expression)
         remembered = expression.__dict__.get("_within_pages")

@@ -15,16 +15,16 @@ Found = TypeVar("Found")
 class Recent(OrderedDict[Key, Found]):
     """At most `most` results by key; past that, the least recently used result is dropped.
 
-    With `size`, such as bytes of a result, the sizes of all results add up to `most` at most.
+    With `size`, such as bytes of a result, `most` limits the sum of all sizes instead.
 
-    Threads may share one. Readers take no lock: between a look-up and the note that a result was
-    used, another thread, or the end of a tensor, may have removed it.
+    Threads may share one. Readers take no lock: after the look-up, and before the result is marked
+    as used, another thread or the end of a tensor may remove it.
     """
 
     def __init__(self, most: int, size: Callable[[Found], int] | None = None) -> None:
         super().__init__()
         self.most, self.size = most, size
-        # Objects that end while it is held may remove their results.
+        # Reentrant: an object that ends while the lock is held may remove its results.
         self._writing = threading.RLock()
 
     def recall(self, key: Key) -> Found | None:
@@ -36,7 +36,7 @@ class Recent(OrderedDict[Key, Found]):
         return found
 
     def keep(self, key: Key, found: Found) -> Found:
-        """Keep a result, and return the kept one: that of the thread which came first."""
+        """Keep a result, and return the one that is kept: the first, if threads made several."""
         with self._writing:
             kept = self.setdefault(key, found)
             with suppress(KeyError):

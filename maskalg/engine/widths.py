@@ -1,7 +1,7 @@
-"""How large the integers of a formula may become, by its numbers and by the dtypes of its tensors.
+"""Limits of the integers in a formula, from its numbers and the dtypes of its tensors.
 
-Integers of a formula have no largest size. A formula is computed in 64 bits if none of its parts
-can leave them, which is decided here without reading entries.
+Integers of a formula may have any size. A formula is computed in 64 bits if none of its parts can
+leave them, which is decided here without reading entries.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..formula.printing import formula_text
 from .long_integers import MOST_BITS, limbs_for
 from .normal_form import Value
 
-MOST_POSITIONS: Final = 2**40  # more than a sequence has, or a batch entries and heads
+MOST_POSITIONS: Final = 2**40  # more than the positions, batch entries or heads of any call
 LEAST_64, MOST_64 = -(2**63), 2**63 - 1
 
 LEAVES: Final = ("index", "const", "scalar", "read", "extent", "step", "member", "trunc", "opaque")
@@ -27,30 +27,30 @@ LEAVES: Final = ("index", "const", "scalar", "read", "extent", "step", "member",
 
 Measure = tuple[Interval, int]  # limits, and the most bits of all integers in a formula
 Known = int | torch.dtype | Interval | None
-"""A number, the dtype of a table or the limits of its entries; None for a number left open."""
+"""A number, the dtype of a table or the limits of its entries; None for a symbolic number."""
 Told = Value | Known
 
 
 def outgrows(node: Node, values: tuple[Value, ...]) -> bool:
-    """Whether an integer formula, or what it is directly made of, may leave 64 bits."""
+    """Whether an integer formula, or one of its direct operands, may leave 64 bits."""
     if node.op in LEAVES and node.op != "const":
         return False
     if not node.grows and not _reads_long(node, values):
-        # Sums and the like of 32 bits.
+        # For example a sum of integers of 32 bits.
         return False
     parts = (node, *[arg for arg in node.args if arg.kind == "int"])
     return not all(inside(limits(part, values)) for part in parts)
 
 
 def fits_64(node: Node, values: tuple[Value, ...]) -> bool:
-    """Whether an integer formula has 64 bits, whatever it is made of: `evaluate` is exact."""
+    """Whether the value of an integer formula fits 64 bits, so that `evaluate` is exact."""
     return inside(limits(node, values))
 
 
 def compares_in_64(node: Node, values: tuple[Value, ...]) -> bool:
-    """Whether a comparison is that of its sides in 64 bits, stopped at their ends where past them.
+    """Whether a comparison of its sides, each clamped to 64 bits, gives the exact result.
 
-    One side that has 64 bits is enough, if the ends are none of its values.
+    One side within 64 bits is enough, if it cannot equal the smallest or largest such integer.
     """
     if not any(outgrows(side, values) for side in node.args):
         return True
@@ -58,7 +58,7 @@ def compares_in_64(node: Node, values: tuple[Value, ...]) -> bool:
 
 
 def inside(limits: Interval, margin: int = 0) -> bool:
-    """Whether integers between limits have 64 bits, and are `margin` from their ends at least."""
+    """Whether both limits fit 64 bits, and are at least `margin` from the ends of that range."""
     return LEAST_64 + margin <= limits[0] and limits[1] <= MOST_64 - margin
 
 
@@ -68,18 +68,18 @@ def limits(node: Node, values: tuple[Told, ...], positions: int = MOST_POSITIONS
 
 
 def bits_of(node: Node, values: tuple[Told, ...], positions: int = MOST_POSITIONS) -> int:
-    """The bits of the largest integer, without its sign, that an integer formula is made of.
+    """The bits, without the sign, of the largest integer computed in an integer formula.
 
-    Of a table, the limits of its entries can stand in `values`.
+    `values` may hold the limits of a table's entries in place of the table.
     """
     return _measured(node, values, positions)[1]
 
 
 def limbs(node: Node, values: tuple[Value, ...]) -> int:
-    """How many limbs of `long_integers` an integer formula, and all it is made of, is computed in.
+    """How many limbs of `long_integers` hold an integer formula and all its parts.
 
     Raises:
-        MaskValueError: more than they hold.
+        MaskValueError: integers of more than `MOST_BITS` bits.
     """
     bits = bits_of(node, values)
     if bits > MOST_BITS:
@@ -88,8 +88,8 @@ def limbs(node: Node, values: tuple[Value, ...]) -> int:
 
 
 def known_of(values: tuple[Value, ...]) -> tuple[Known, ...]:
-    """The values of an expression as far as sizes depend on them: of a number, limits of so many
-    bits, so that one which changes at each call is mostly the same."""
+    """What sizes depend on, for each value: the dtype of a table, and for a number the limits of
+    its bit length, so that a number which changes at each call mostly gives the same."""
     return tuple(
         [_limits_of(known) if type(known) is int else known for known in map(_known, values)]
     )
@@ -111,7 +111,7 @@ def _known(value: Told) -> Known:
         return value.dtype
     if isinstance(value, (tuple, torch.dtype)):
         return value
-    # A number that torch.compile keeps open would become one.
+    # Reading a number that torch.compile makes symbolic would turn it into a constant.
     return value if type(value) is int and not torch.compiler.is_dynamo_compiling() else None
 
 
@@ -166,7 +166,7 @@ def _of_parts(node: Node, parts: list[Interval]) -> Interval:
                    for low, high in parts)  # fmt: skip
         return -(1 << bits), (1 << bits) - 1
     if node.op in ("floordiv", "mod"):
-        # Divisors are at least 1, but in a branch that is not taken.
+        # Divisors are at least 1, except in a branch that is not taken.
         low, high = parts[1]
         parts = [parts[0], (max(low, 1), max(high, 1))]
     found = RULES[node.op](parts)

@@ -1,7 +1,7 @@
-"""Comparisons of integers, arranged so that little is added to what may be at the ends of a dtype.
+"""Comparisons of integers, arranged so that sums with entries of tensors do not overflow.
 
-`x > y` is the formula `x >= y + 1`, and proofs move terms from side to side. Entries of tensors may
-be the smallest or the largest integers there are, which leave no room for either.
+`x > y` is stored as `x >= y + 1`, and proofs move terms from side to side. An entry may be the
+smallest or the largest integer of its dtype, to which nothing can be added.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ def strict(node: Node) -> Node:
 
 
 def arranged(node: Node) -> Node:
-    """A comparison of integers with what reads the key index, and not the query's, on one side.
+    """A comparison of integers with all terms that read only the key index on one side.
 
-    Where only one of the two indices is read, a term stands on the side where it is added.
+    If all terms read only the key index, or none does, each goes to the side where it is added.
     """
     difference = nodes.subtract(*node.args)
     number = number_of(difference)
@@ -64,7 +64,7 @@ def is_negative(term: Node) -> bool:
 
 
 def holds_entry(node: Node) -> bool:
-    """Whether an integer may be as large as an entry of a tensor, as a real number's may."""
+    """Whether an integer may be as large as an entry of a tensor or as a truncated real number."""
     if node.op in ("read", "trunc") or node.kind != "int":
         return node.op in ("read", "trunc") and node.kind == "int"
     args = node.args[1:] if node.op in ("where", "member") else node.args
@@ -72,7 +72,7 @@ def holds_entry(node: Node) -> bool:
 
 
 def entry_of(node: Node) -> Node | None:
-    """The one term of a sum that may be as large as an entry, if that is no sum or multiple."""
+    """The only term of a sum that may be as large as an entry, if it is no sum and no multiple."""
     entries = [term for term in node.args if holds_entry(term)] if node.op == "add" else []
     if len(entries) != 1:
         return None
@@ -83,7 +83,7 @@ def entry_of(node: Node) -> Node | None:
 def adds_to_entry(node: Node) -> bool:
     """Whether something is added to an integer that may be as large as an entry.
 
-    A sum that is divided by a number is told from that of the entry (`codegen/text/integers.py`).
+    A quotient of a sum is computed from the quotient of its entry (`codegen/text/integers.py`).
     """
     if node.op in ("floordiv", "mod") and entry_of(node.args[0]) is not None:
         return may_stay_as_large(node) or adds_to_entry(node.args[1])
@@ -91,17 +91,17 @@ def adds_to_entry(node: Node) -> bool:
 
 
 def may_stay_as_large(node: Node) -> bool:
-    """Whether a quotient may be what is divided: by 1, for all that is known of the divisor."""
+    """Whether a quotient may equal its dividend: the divisor is not known to exceed 1."""
     divisor = node.args[1]
     return node.op == "floordiv" and (divisor.op != "const" or cast(int, divisor.data) <= 1)
 
 
 def outgrows_entries(node: Node) -> bool:
-    """Whether integer arithmetic may leave the dtype of the entries it is made of.
+    """Whether integer arithmetic may leave the dtype of the entries it reads.
 
-    So may a multiple, a sum of two, and a sum that is divided or compared with an entry. A sum of
-    one entry and of positions that is compared with positions is told by its sign there, and so is
-    the quotient of such a sum.
+    True for a multiple of an entry, a sum of two entries, and a sum with an entry that is divided
+    or compared with another entry. False for a sum of one entry and positions that is compared with
+    positions, for there the entry can be clamped; and for the quotient of such a sum.
     """
     if node.op in ("floordiv", "mod") and entry_of(node.args[0]) is not None:
         return adds_to_entry(node.args[1])

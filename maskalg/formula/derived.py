@@ -12,12 +12,12 @@ from .parameters import Parameter, Table
 
 
 class Derived(Table):
-    """A table computed from others, and again when one of these is bound anew or written to."""
+    """A table computed from others, and again when one of them is bound anew or written to."""
 
     __slots__ = ("_seen", "_streams", "derive", "sources")
 
     _seen: tuple[tuple[int, int | None], ...]
-    _streams: set[int] | None  # which it was computed on since it was written to; None is all
+    _streams: set[int] | None  # CUDA streams it was computed on since the last write; None is all
 
     def __init__(
         self,
@@ -34,13 +34,14 @@ class Derived(Table):
         self._streams = None
 
     def follow(self) -> None:
-        """Compute it again, in place, if one of the others was written to since.
+        """Compute it again, in place, if one of its sources was written to since.
 
-        A CUDA graph computes it in each replay. A tensor bound in its place stays until a write.
+        A CUDA graph computes it in each replay. A tensor that `bind` put in its place stays until a
+        source is written to.
         """
         now = self._writes()
         if [place for place, _ in now] != [place for place, _ in self._seen]:
-            self._seen = now  # a copy of all is as good as they were
+            self._seen = now  # the table was copied with its sources: the entries are the same
             return
         on_gpu = self.tensor.is_cuda
         if on_gpu and torch.cuda.is_current_stream_capturing():
@@ -57,11 +58,11 @@ class Derived(Table):
         self._seen, self._streams = now, {stream}
 
     def _fill(self) -> None:
-        """Compute what autograd need not hear of: nothing was written, or a graph alone does."""
+        """Compute it again unseen by autograd: entries stay the same, or a CUDA graph writes."""
         self.tensor.data.copy_(self._derived())
 
     def _derived(self) -> torch.Tensor:
-        """From the others; of inference mode, where no writes are counted, if one of them is."""
+        """The table, computed; an inference tensor, without a count of writes, if a source is."""
         tensors = [source.tensor for source in self.sources]
         if torch.compiler.is_compiling() or not any(t.is_inference() for t in tensors):
             return self.derive(*tensors)
@@ -69,7 +70,7 @@ class Derived(Table):
             return self.derive(*tensors)
 
     def _writes(self) -> tuple[tuple[int, int | None], ...]:
-        """The other tensors, and how often each was written to; None where nobody counts."""
+        """The `id` of each source, and how often it was written to: None for inference tensors."""
         tensors = [source.tensor for source in self.sources]
         return tuple((id(t), None if t.is_inference() else t._version) for t in tensors)
 
@@ -84,7 +85,7 @@ def follow(parameters: Iterable[Parameter]) -> None:
 def with_derived(
     parameters: Iterable[Parameter], replacement: dict[int, Parameter]
 ) -> dict[int, Parameter]:
-    """`replacement`, by id, extended by the tables derived from those that it replaces."""
+    """`replacement` by id, extended by new tables for those derived from replaced ones."""
     found = dict(replacement)
     for parameter in parameters:
         given = found.get(id(parameter))
@@ -101,9 +102,9 @@ class Documents(NamedTuple):
     """Facts about the documents that ids were made of.
 
     Attributes:
-        number: how many documents there are; of several packings, the most of one.
-        keys: how many tokens a token's document has, with the documents it continues: the mean
-            over all tokens; None if not known, as for lengths on a device.
+        number: the number of documents; the largest of several packings.
+        keys: the length of a token's document and of the documents it continues, the mean over all
+            tokens; None if not known, as for lengths on a GPU.
     """
 
     number: int
@@ -119,7 +120,7 @@ def note_documents(ids: torch.Tensor, number: int, keys: float | None = None) ->
 
 
 def on_device(ids: torch.Tensor, device: torch.device | str) -> torch.Tensor:
-    """`ids` on a device, with what is remembered of them."""
+    """`ids` on a device, with the documents noted for them."""
     there = ids.to(device)
     if not torch.compiler.is_compiling() and (known := _DOCUMENTS.get(ids)) is not None:
         _DOCUMENTS[there] = known
@@ -127,5 +128,5 @@ def on_device(ids: torch.Tensor, device: torch.device | str) -> torch.Tensor:
 
 
 def documents_in(ids: torch.Tensor) -> Documents | None:
-    """The documents that ids were made of here; None for other ids, which would have to be read."""
+    """The documents noted for `ids`; None for other ids, whose entries would have to be read."""
     return _DOCUMENTS.get(ids)

@@ -34,7 +34,7 @@ def as_tensor(value: object) -> object:
         tensor = torch.tensor(value) if array is None else torch.from_numpy(_plain(array))
     except (TypeError, ValueError, RuntimeError):
         return value
-    # No entries have no kind, but flags that an array says they are.
+    # An empty list has no dtype, and becomes integers; an empty Boolean array stays Boolean.
     return tensor if tensor.numel() or tensor.dtype == torch.bool else tensor.long()
 
 
@@ -75,7 +75,7 @@ def booleans_or_integers(call: str, name: str, value: object) -> torch.Tensor:
 def reals(
     call: str, name: str, value: object, wanted: str = "a floating-point tensor"
 ) -> torch.Tensor:
-    """A floating-point tensor; whole numbers in a list or an array count as real ones."""
+    """A floating-point tensor; integers in a list or an array become real numbers."""
     tensor = real_entries(value)
     if isinstance(tensor, torch.Tensor) and tensor.dtype.is_floating_point:
         return tensor
@@ -83,7 +83,7 @@ def reals(
 
 
 def real_entries(value: object) -> object:
-    """Entries as a tensor, of real numbers where they are whole; tensors as they are."""
+    """Entries as a tensor, with integers as real numbers; tensors as they are."""
     tensor = as_tensor(value)
     if tensor is value or not isinstance(tensor, torch.Tensor):
         return value
@@ -103,9 +103,9 @@ def _checked(
 
 
 def _plain(array: NDArray[Any]) -> NDArray[Any]:
-    """A copy that does not run backwards or have its bytes swapped, its integers of 32 or 64 bits.
+    """A copy that torch and tables accept.
 
-    Torch takes neither of the former; tables take no other integers.
+    It has no negative strides, its bytes in the native order, and integers of 32 or 64 bits.
     """
     dtype = array.dtype.newbyteorder("=")
     if dtype.kind in "iu" and dtype != np.int32 and np.can_cast(dtype, np.int64):
@@ -114,7 +114,7 @@ def _plain(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def _alike(values: Sequence[object]) -> bool:
-    """Whether lists hold numbers alone or flags alone; tensors would lose their gradient there."""
+    """Whether lists hold only numbers or only flags; tensors in a list would lose gradients."""
     return _all(values, flags=False) or _all(values, flags=True)
 
 
@@ -129,10 +129,10 @@ def _all(values: Sequence[object], flags: bool) -> bool:
 
 
 def lies_in(order: Order, entries: torch.Tensor) -> torch.Tensor:
-    """Whether the entries of each row of `[…, length]` lie so, a bool `[]` on their device."""
+    """Whether each row of `[…, length]` has this order, a Boolean `[]` on the same device."""
     if order == "ascending":
         return (entries[..., 1:] >= entries[..., :-1]).all()
-    # Contiguous ones form as many runs as there are different ones in the row.
+    # Contiguous entries form as many runs as there are different entries in the row.
     return (_changes(entries) == _changes(entries.sort(dim=-1).values)).all()
 
 
@@ -149,8 +149,9 @@ def check(call: str, name: str, entries: torch.Tensor, order: Order | None) -> N
 def ensure(name: str, entries: torch.Tensor, order: Order) -> None:
     """Refuse entries of another order on any device, before tables are made from them.
 
-    An NVIDIA GPU runs an assertion, for which nobody waits and which a CUDA graph repeats; its
-    error comes when the device is next waited for. Other devices would leave the assertion out.
+    On an NVIDIA GPU this is an assertion on the device: the host does not wait, a CUDA graph
+    repeats it, and its error comes at the next synchronisation. Other GPUs ignore such assertions,
+    so the host reads the result.
     """
     if entries.device.type == "cpu":
         check("attention", name, entries, order)
@@ -168,7 +169,7 @@ def _changes(entries: torch.Tensor) -> torch.Tensor:
 def out_of_order(call: str, name: str, order: str) -> errors.MaskValueError:
     wanted = "ascend" if order == "ascending" else "lie next to each other where they are equal"
     return errors.MaskValueError(
-        f"{call}: entries of {name} must {wanted}, as those of the table that was declared "
-        f"{order!r}. Write document.from_cu_seqlens(cu_seqlens) for packed documents, and "
-        "document(ids), without an order, for ids that lie in any."
+        f"{call}: entries of {name} must {wanted}, for the table was declared {order!r}. Write "
+        "document.from_cu_seqlens(cu_seqlens) for packed documents, and document(ids), without an "
+        "order, for ids in any order."
     )

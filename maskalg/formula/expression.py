@@ -90,8 +90,8 @@ class Expression(Shown):
     `kind` says which of the three it is. `operands` are the masks joined by the `&`, `|`, `^` or
     `~` of a mask; a mask that was bound, shifted, moved or pickled has none.
 
-    Equality is that of structure, scalar values and identity of tensors; the hash is of structure
-    and scalars. A pickled copy of an expression that holds tensors is therefore unequal to it.
+    `==` compares structure, scalar values and tensor objects; the hash is made of structure and
+    scalars. A pickled copy of an expression that holds tensors is therefore unequal to it.
     """
 
     kind: Literal["mask", "bias", "score", ""] = ""
@@ -99,7 +99,7 @@ class Expression(Shown):
     bias_node: Node
     label: Label
     operands: tuple[Expression, ...] = ()
-    # Arrays of numpy would apply an operator to each of their entries.
+    # A NumPy array would apply an operator to each of its entries.
     __array_ufunc__ = None
 
     def __init__(
@@ -159,10 +159,10 @@ class Expression(Shown):
 
         def __getitem__(self, *at: object) -> NoReturn:
             raise errors.MaskTypeError(
-                f"`{self!r}[…]`: an expression has no entries, to be read, looked for or gone "
-                "through. `.to_dense(q_len, kv_len)[…]` takes those of the matrix, `.operands` are "
-                "the masks that `&`, `|`, `^` or `~` joins, and `.shift(q=…, kv=…)` moves it to "
-                "the rows of a slice."
+                f"`{self!r}[…]`: an expression has no entries to read, search or iterate over. "
+                "`.to_dense(q_len, kv_len)[…]` takes entries of the matrix, `.operands` are the "
+                "masks that `&`, `|`, `^` or `~` joins, and `.shift(q=…, kv=…)` moves it to the "
+                "rows of a slice."
             )
 
         # Not `__iter__`, which would make it an `Iterable`: `for` asks for the entry 0.
@@ -174,7 +174,7 @@ class Expression(Shown):
                 "`.to_dense(q_len, kv_len)` or `attention(q, k, v, mask)` says the length."
             )
 
-        # Every name would be an attribute.
+        # For a type checker every name would be an attribute.
         def __getattr__(self, name: str) -> NoReturn:
             raise no_attribute(type(self).__name__, name)
 
@@ -351,7 +351,7 @@ class Expression(Shown):
         written: Mapping[str, Node | Parameter],
         kept: tuple[Node, ...] = (),
     ) -> Self:
-        """The expression at other places, which prints as `written`; `kept` are not negative."""
+        """The expression at other places, printed as `written`; places in `kept` must be >= 0."""
         if not places:
             return self
         by_index = {f"{name}_idx": place for name, place in places.items()}
@@ -421,21 +421,21 @@ _MOVES = frozenset(("cuda", "cpu", "half", "bfloat16", "float", "double"))
 
 
 def no_attribute(kind: str, name: str) -> errors.MaskAttributeError:
-    """An expression of a kind ("Mask", "Bias", "Score") has no attribute of a name."""
+    """The error for an attribute that a kind of expression ("Mask", "Bias", "Score") lacks."""
     text = f"a {kind} has no attribute {name!r}."
     if name in _ASKED_OF_MASKS and kind == "Score":
         text += f" Its mask has: write score.mask.{name}(…)."
     if name in _ASKED_OF_MASKS and kind == "Bias":
         text += (
-            " It is asked of masks, and a bias keeps every pair; bias.plot(…) draws what it adds, "
-            "(ma.everything + bias).to_dense(…) writes it out."
+            " Masks have it, and a bias keeps every pair; bias.plot(…) draws what the bias adds, "
+            "(ma.everything + bias).to_dense(…) makes a tensor of it."
         )
     if name in _MOVES:
         text += " Write mask.to('cuda') or mask.to('cpu'): tensors move, and keep their dtypes."
     if name in _OF_TENSORS:
         text += (
-            " It is a formula, no tensor: mask.to_dense(q_len, kv_len) writes a mask out, and a "
-            "model of transformers takes maskalg.integrations.transformers.model_mask(mask, batch, "
-            "q_len) for attention_mask."
+            " It is a formula, no tensor: mask.to_dense(q_len, kv_len) makes a tensor of a mask, "
+            "and a model of transformers takes maskalg.integrations.transformers.model_mask(mask, "
+            "batch, q_len) for attention_mask."
         )
     return errors.MaskAttributeError(text)

@@ -1,4 +1,4 @@
-"""The functions of real numbers that formulas call: a row a function."""
+"""The functions of real numbers that formulas call: one row for each."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from .nodes import Node
 class Function:
     """One function of a real number, in every language it is written in.
 
-    Texts hold `{}` where the argument stands.
+    Texts hold `{}` in place of the argument.
 
     Attributes:
-        evaluated: by torch, on a floating tensor.
-        derivative: of y = f(x), as a formula of y and x.
+        evaluated: the function in torch, of a floating tensor.
+        derivative: the derivative of y = f(x), as a formula of y and x.
         latex: text in LaTeX.
-        triton: text in hooks of kernels: of Triton, or of `kernels/reals.py` where Triton has no
-            such function or has it for some GPUs alone.
+        triton: text in hooks of kernels: a function of Triton, or of `kernels/reals.py` where
+            Triton lacks it or has it only for some GPUs.
         cpp: text in the kernel of the CPU backend.
-        javascript: text in the page of `explore`, in float32; None where there is none.
+        javascript: text in the page of `explore`, in float32; None if the page lacks it.
         rounded: text in hooks of masks, where `triton` is not rounded to the nearest number.
         same_everywhere: whether all of these give the same bits, so that a mask may call it on a
             CPU too.
@@ -140,7 +140,7 @@ FUNCTIONS: Final = {
         r"\left\lceil {} \right\rceil", "tl.ceil({})", "__builtin_ceilf({})", "f(Math.ceil({}))",
         same_everywhere=True, finite=True,
     ),
-    # An integer as a real number: whoever writes a call makes its argument one.
+    # Converts an integer to a real number. Its text is empty: each printer of calls converts.
     "float": Function(
         lambda x: x, _constant(1.0), "{}", "{}", "{}", "{}", same_everywhere=True, finite=True,
     ),

@@ -1,7 +1,7 @@
 """Formulas typeset: LaTeX for MathJax, printed from the nodes.
 
-Numbers that are bound stand as numbers: `sliding(256)` is `\\lvert q - k \\rvert < 256`. A slot,
-which has no value, stands by its name.
+A bound number is printed as a number: `sliding(256)` is `\\lvert q - k \\rvert < 256`. A slot has
+no value, and is printed as its name.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def index_latex(name: str) -> str:
 
 
 def name_latex(name: str) -> str:
-    """A name in upright letters, whatever characters it has."""
+    """A name in upright letters, with its special characters escaped."""
     return rf"\mathrm{{{''.join(_SPECIAL.get(character, character) for character in name)}}}"
 
 
@@ -59,8 +59,8 @@ Number = int | float
 class Terms:
     """factor * part + ... + bound + adjusted.
 
-    `bound` is what bound scalars add up to, and `adjusted` what constants do: a window of 256 is
-    stored as `256 - 1 >= q - k`, and reads best as `q - k < 256`.
+    `bound` is the sum of bound scalars, and `adjusted` that of constants: a window of 256 is stored
+    as `256 - 1 >= q - k`, and reads best as `q - k < 256`.
     """
 
     parts: tuple[tuple[Number, Node], ...] = ()
@@ -176,7 +176,7 @@ def bounded(terms: Terms) -> tuple[Terms, str, Terms]:
         return fixed, r"\ge", Terms(adjusted=-terms.number)
     if up.parts and down.parts and not fixed.parts and terms.number == 0:
         return up, r"\ge", down
-    # A constant of -1 is what a strict comparison was stored with.
+    # A strict comparison was stored with a constant of -1.
     strict = terms.adjusted == -1
     rest = Terms(fixed.parts, terms.bound, 0 if strict else terms.adjusted)
     if strict and up.parts and not rest.parts and rest.number == 0:
@@ -187,7 +187,7 @@ def bounded(terms: Terms) -> tuple[Terms, str, Terms]:
 
 
 def opposite(difference: str) -> str:
-    """`b - a` of `a - b`, and nothing of longer sums."""
+    """`b - a` for the text `a - b`; an empty text for longer sums."""
     left, minus, right = difference.partition(" - ")
     return f"{right} - {left}" if minus and " - " not in right and " + " not in difference else ""
 
@@ -198,7 +198,7 @@ _WIDE: Final = 90
 
 
 def expression_latex(expression: Expression) -> str:
-    """The condition of an expression, and its score made of `s`, at query `q` and key `k`."""
+    """The condition of an expression, and its score as a function of `s`, at `q` and `k`."""
     mask, bias = expression.mask_node, expression.bias_node
     if bias is SCORE:
         return latex(mask)
@@ -209,9 +209,9 @@ def expression_latex(expression: Expression) -> str:
 
 
 def latex(node: Node) -> str:
-    """The formula as LaTeX, without the signs of dollar around it.
+    """The formula as LaTeX, without dollar signs around it.
 
-    A long conjunction or disjunction has its parts below each other.
+    The parts of a long conjunction or disjunction stand below each other.
     """
     text = _latex(node, _LOOSE)
     if len(text) <= _WIDE or node.op not in ("and", "or"):
@@ -343,7 +343,7 @@ def _extreme(name: str) -> Rule:
         reads = [arg for arg in node.args if arg.op == "read"]
         floors = [arg.data for arg in node.args if arg.op == "const"]
         if len(reads) == 1 and len(node.args) == 2 and floors == [reads[0].own[0].low]:
-            # The declared lower bound of a table, which entries are held to.
+            # The declared lower bound of a table is not shown.
             return _read(reads[0], around)
         sides = [terms_of(arg) for arg in node.args]
         if name == "max" and len(sides) == 2 and sides[0].plus(sides[1]) == Terms():
@@ -391,7 +391,7 @@ def _lattice(sign: str, level: int) -> Rule:
 
 
 def _parts(node: Node) -> list[str]:
-    """The parts of a conjunction or disjunction; two bounds of one distance are its size."""
+    """The parts of a conjunction or disjunction; `a - b < n` with `b - a < n` is `|a - b| < n`."""
     level = _AND if node.op == "and" else _OR
     if node.op == "or":
         return [_latex(arg, level) for arg in node.args]
@@ -400,7 +400,7 @@ def _parts(node: Node) -> list[str]:
         left, sign, right = _compared(arg, holds=True) if arg.op == "ge" else ("", "", "")
         twin = (opposite(left), sign, right)
         if sign in (r"\le", r"\lt") and twin in found:
-            # Of the two, the one that ends with the key.
+            # Of the two differences, the one that ends with the key.
             size = left if left.rfind("k") > left.rfind("q") else twin[0]
             found[found.index(twin)] = (rf"\lvert {size} \rvert", sign, right)
         else:

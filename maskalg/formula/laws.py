@@ -1,9 +1,9 @@
-"""Conditions over integers, and what linear arithmetic knows of operations on them: for
-certificates and for the verifier.
+"""Conditions over integers, and laws of integer operations for linear arithmetic: used by
+certificates and by the verifier.
 
-Expressions are of any kind that can be added and multiplied: polynomials of SymPy in certificates,
-terms in the verifier. Products of unknowns count as unknowns of their own. A law is of a result,
-which comes first, and of what it is computed from.
+Expressions may have any type that adds and multiplies: polynomials of SymPy in certificates, terms
+in the verifier. A product of unknowns counts as an unknown of its own. A law takes a result, then
+the operands.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Final
 
 @dataclass(frozen=True)
 class Linear:
-    """A sum of unknowns with coefficients and a constant, for what does without SymPy."""
+    """A sum of unknowns with coefficients and a constant, for code without SymPy."""
 
     terms: tuple[tuple[Any, int], ...]
     constant: int
@@ -23,7 +23,7 @@ class Linear:
 
 @dataclass(frozen=True)
 class NotNegative:
-    """expression >= 0, an integer polynomial in the unknowns: of SymPy, or `Linear`."""
+    """expression >= 0, for an integer polynomial in the unknowns: of SymPy, or `Linear`."""
 
     expression: Any
 
@@ -52,7 +52,7 @@ def equal(left: Any, right: Any) -> Condition:
 
 
 def negated(condition: Condition) -> Condition:
-    """The contrary, again without negations: not (e >= 0) is -e - 1 >= 0 over the integers."""
+    """The negation, without `not`: not (e >= 0) is -e - 1 >= 0 over the integers."""
     if isinstance(condition, NotNegative):
         return NotNegative(-condition.expression - 1)
     parts = tuple(negated(part) for part in condition.parts)
@@ -98,7 +98,7 @@ def sign_of_quotient(quotient: Any, x: Any) -> Condition:
 
 
 def size_of_quotient(quotient: Any, x: Any) -> Condition:
-    """floor(x / c) for c >= 1: between 0 and x, or x and -1, whatever the product of both is."""
+    """floor(x / c) for c >= 1: from 0 to x if x >= 0, else from x to -1; c does not occur."""
     natural = NotNegative(x)
     smaller, nearer = between(0, quotient, x), between(x, quotient, -1)
     return All((implied([natural], smaller), implied([negated(natural)], nearer)))
@@ -114,7 +114,7 @@ def _of_max(most: Any, *of: Any) -> Condition:
 
 
 def _of_mul(product: Any, *of: Any) -> Condition:
-    """Its sign, and that it is no less than parts that are at least 1."""
+    """A product of factors >= 0 is >= 0; a product of factors >= 1 is at least each factor."""
     larger = [NotNegative(product - each) for each in of]
     return All((
         implied([NotNegative(each) for each in of], NotNegative(product)),
@@ -123,12 +123,12 @@ def _of_mul(product: Any, *of: Any) -> Condition:
 
 
 def _of_bitand(found: Any, *of: Any) -> Condition:
-    """Bits are only taken away."""
+    """`x & y` only clears bits: it lies between 0 and x if x >= 0."""
     return All(tuple([implied([NotNegative(each)], between(0, found, each)) for each in of]))
 
 
 def _of_bitxor(found: Any, *of: Any) -> Condition:
-    """Of two: 0 turns no bits and -1 all, as the sign of a number is, shifted down."""
+    """`0 ^ x` is x, and `-1 ^ x` is -1 - x: a sign shifted down, `x >> 63`, is 0 or -1."""
     return All(tuple([
         law
         for one, other in ((of, of[::-1]) if len(of) == 2 else ())
@@ -146,4 +146,4 @@ LAWS: Final[dict[str, Callable[..., Condition]]] = {
     "bitand": _of_bitand,
     "bitxor": _of_bitxor,
 }
-"""By names in formulas. Sums are expressions themselves, and divisions have the laws above."""
+"""Laws by the names of operations in formulas. Sums need none, divisions have those above."""

@@ -1,14 +1,14 @@
-"""What formulas mean: for evaluation, for certificates and for the verifier alike.
+"""The meaning of formulas, shared by evaluation, certificates and the verifier.
 
-Integers are those of mathematics, whatever their size, so that no operation wraps; `OPERATIONS`
-has a row for each. A width has what enters a formula: an entry is an integer of the dtype of its
-table, a number is at most `INT32_MAX` from 0, and a real number that is made an integer stops at
-`MOST_WHOLE`. A divisor counts as 1 where it is less, and an index of a table stops at its ends.
+Integers may have any size, and no operation wraps; `OPERATIONS` has a row for each operation. Only
+the inputs of a formula have a width: an entry has the dtype of its table, a number is at most
+`INT32_MAX` from 0, and a real number that becomes an integer is clamped to `MOST_WHOLE`. A divisor
+below 1 counts as 1, and an index of a table is clamped to its ends.
 
 Real numbers are float32. Each operation on them rounds once, to the nearest number, in the order of
-`nodes.in_order`; so does an integer that is made a real number, but for one that may be past 64
-bits, which is a double first. Of 0 and -0, the smaller and the larger may be either. What linear
-arithmetic knows of integers is said in `laws.py`.
+`nodes.in_order`. So does the conversion of an integer, except that one which may exceed 64 bits
+becomes a double first. The minimum and the maximum of 0 and -0 may be either of them. `laws.py` has
+the laws of integers that linear arithmetic uses.
 """
 
 from __future__ import annotations
@@ -70,17 +70,18 @@ def _bitand(parts: list[Interval]) -> Interval | None:
 
 @dataclass(frozen=True)
 class Operation:
-    """An operation of two integers and more, as every language has it.
+    """An operation of two or more integers, in every language.
 
     Attributes:
-        value: what it means: the integer it gives of two others, whatever their size.
-        limits: the least and the most it gives, by those of its arguments; None where its numbers
-            are not bounded by theirs.
-        evaluated: by torch, of two tensors; None of divisions, which look at their divisor.
-        long: its function in `kernels/long_integers.py`, of numbers past 64 bits.
-        sign: what stands between its arguments; None where it is a function.
-        latex: likewise, of an operation of bits. All languages write its sign alike, so that
-            nothing else is said of it; of the others each printer has a rule.
+        value: its meaning: the result for two integers of any size.
+        limits: the least and the largest result, from the limits of the arguments; None if these
+            give no limits.
+        evaluated: the operation in torch, of two tensors; None for divisions, which first clamp
+            their divisor.
+        long: its function in `kernels/long_integers.py`, for integers past 64 bits.
+        sign: the sign between its arguments; None for a function.
+        latex: the sign in LaTeX, for operations of bits only. All languages write these with the
+            same `sign`; for the other operations each printer has a rule.
     """
 
     value: Callable[[int, int], int]
@@ -94,7 +95,7 @@ class Operation:
 OPERATIONS: Final = {
     "add": Operation(operator.add, _add, torch.add, "long_add", "+"),
     "mul": Operation(operator.mul, _mul, torch.mul, "long_multiply", "*"),
-    # Divisors are at least 1, but in a branch that is not taken.
+    # Divisors are at least 1, except in a branch that is not taken.
     "floordiv": Operation(lambda x, c: x // max(c, 1), _floordiv, None, "long_floor_div", "//"),
     "mod": Operation(lambda x, c: x % max(c, 1), _mod, None, "long_floor_mod", "%"),
     "min": Operation(min, _least, torch.minimum, "long_minimum"),
@@ -117,12 +118,12 @@ _MOST_OF_FLOAT32: Final = torch.finfo(torch.float32).max
 
 
 def whole(numbers: torch.Tensor) -> torch.Tensor:
-    """The integer part of real numbers: beyond all positions where infinite, 0 of a NaN."""
+    """The integer part of real numbers; past all positions for infinite ones, 0 for NaN."""
     return numbers.clamp(-MOST_WHOLE, MOST_WHOLE).nan_to_num().to(torch.int64)
 
 
 def as_float32(number: float) -> float:
-    """A number of Python that float32 can hold: beyond its range, an infinite one."""
+    """A Python number, for float32: infinite if it is beyond the range of float32."""
     return copysign(inf, number) if abs(number) > _MOST_OF_FLOAT32 else number
 
 
@@ -149,4 +150,4 @@ REALS: Final[dict[str, Callable[..., torch.Tensor]]] = {
     "equal": COMPARISONS["eq"],
     **{name: function.evaluated for name, function in FUNCTIONS.items()},
 }
-"""The operations on real numbers. One of NaN is NaN, and compares with nothing."""
+"""The operations on real numbers. With NaN the result is NaN, and comparisons are false."""

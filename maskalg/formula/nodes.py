@@ -24,7 +24,7 @@ Op = Literal[
     "step",  # a monotone table derived from document ids (closed forms only); data: which
     "member",  # the next or previous query of a set (closed forms only); data: which
     "score",  # the scaled score a bias transforms
-    "along",  # what args[0] gives at a distance, as kernels read it from a table (their text only)
+    "along",  # args[0] at a distance, which kernels read from a table (in their text only)
     "opaque",  # data: a function of the values of args that is no formula
     # integers and reals
     "add",
@@ -118,7 +118,7 @@ class Node:
 
     @property
     def canonical(self) -> str:
-        """Structure and values as text, whichever order equal structures were joined in."""
+        """Structure and values as text, the same for all orders of commutative arguments."""
         try:
             return self._canonical
         except AttributeError:
@@ -178,10 +178,10 @@ class Node:
 
 
 def in_order(node: Node) -> tuple[Node, ...]:
-    """The arguments of a sum or a product as they are combined, one after the other.
+    """The arguments of a sum or a product, in the order in which they are combined.
 
-    Each step rounds real numbers. Theirs is an order that no shape changes, and all that computes
-    a mask keeps to it: those that read fewer indices come first.
+    Each step rounds real numbers, so everything that computes a mask keeps to one order, whatever
+    the shapes: arguments that read fewer indices come first.
     """
     if node.kind != "real":
         return node.args
@@ -224,7 +224,7 @@ def extent(table: Table, axis: int) -> Node:
 
 
 def add(*terms: Node) -> Node:
-    """A sum; its integers are added as integers, which float32 would round."""
+    """A sum; its integers are added as integers, because float32 would round them."""
     given = _flatten("add", terms)
     kind = numeric(given)
     flat = [term for term in given if term.op != "const"]
@@ -291,7 +291,7 @@ def mod(left: Node, right: Node) -> Node:
 
 
 def _are_integers(left: Node, right: Node) -> bool:
-    """Whether both are integers that are written out; real numbers round as a kernel has them."""
+    """Whether both are integer constants; real ones are not folded, but round as in kernels."""
     return left.op == right.op == "const" and left.kind == right.kind == "int"
 
 
@@ -321,7 +321,7 @@ def where(condition: Node, then: Node, otherwise: Node) -> Node:
 
 
 def call(function: str, argument: Node) -> Node:
-    """A function of `functions.py` of a number."""
+    """A function of a number, by its name in `functions.py`."""
     if function == "float" and argument.kind == "real":
         return argument
     return Node("call", "real", (argument,), data=function)
@@ -397,7 +397,7 @@ def rebuild(node: Node, args: tuple[Node, ...]) -> Node:
 
 
 def substitute(node: Node, replace: Callable[[Node], Node | None]) -> Node:
-    """The formula with each node for which `replace` answers put in its place."""
+    """The formula with `replace(node)` in place of each node for which it is not None."""
 
     def other(node: Node, visit: Callable[[Node], Node]) -> Node:
         found = replace(node)
@@ -419,7 +419,7 @@ def with_parameters(node: Node, replace: Callable[[Parameter], Parameter]) -> No
 
 
 def _rewritten(node: Node, other: Callable[[Node, Callable[[Node], Node]], Node]) -> Node:
-    """The formula rewritten node by node; a part that stands in many places is rewritten once."""
+    """The formula rewritten node by node; a part that occurs in many places is rewritten once."""
     done: dict[int, Node] = {}
 
     def visit(part: Node) -> Node:
@@ -451,7 +451,7 @@ def _skeleton(node: Node) -> str:
 
 
 def _ordered(args: list[Node]) -> tuple[Node, ...]:
-    """By structure alone: values must not decide which slot a parameter takes."""
+    """Arguments sorted by structure only: values must not decide which slot a parameter takes."""
     return tuple(sorted(args, key=_skeleton))
 
 

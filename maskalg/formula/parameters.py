@@ -19,8 +19,8 @@ from ..errors import MaskValueError, below, not_an_integer, sparse_table
 Kind = Literal["bool", "int", "real"]
 
 Order = Literal["contiguous", "ascending"]
-"""How entries lie along the last dimension of a table, in each of its rows: equal ones next to
-each other ("contiguous"), or besides none before a smaller one ("ascending")."""
+"""The order of entries along the last dimension of a table: equal entries lie next to each other
+("contiguous"), or entries never descend ("ascending")."""
 
 INT32_MAX: Final = 2**31 - 1
 
@@ -29,7 +29,7 @@ INTEGERS: Final = cast("tuple[type[int], ...]", (int, torch.SymInt))
 
 
 def plain_number(value: Any) -> Any:
-    """A number of numpy as Python's; anything else as it is."""
+    """A NumPy number as a Python number; anything else as it is."""
     if isinstance(value, (*INTEGERS, float)) or not isinstance(value, Real):
         return value
     return operator.index(value) if isinstance(value, Integral) else float(value)
@@ -48,8 +48,8 @@ def no_nan(call: str, value: float) -> None:
     """Refuse NaN: it equals nothing, so that no expression with it would equal itself."""
     if not torch.compiler.is_compiling() and isinstance(value, float) and math.isnan(value):
         raise MaskValueError(
-            f"{call}: nan is no number. Write a finite one; what a query must not see is dropped "
-            "by a mask: `mask + bias`."
+            f"{call}: nan is no number. Write a finite one; to drop pairs use a mask: `mask + "
+            "bias`."
         )
 
 
@@ -84,9 +84,8 @@ class Scalar:
 class Table:
     """A tensor with a name, read at indices: document ids, lengths, slopes, a dense mask.
 
-    `low` and `order` are declared: what is read is at least `low`, and proofs and kernels count on
-    the `order` of the entries. `bind` and whatever computes with it check the order
-    (`formula/entries.py`).
+    `low` and `order` are declared: entries below `low` are read as `low`, and proofs and kernels
+    rely on `order`, which `bind` and every evaluation check (`formula/entries.py`).
     """
 
     __slots__ = ("kind", "low", "name", "order", "tensor", "text")
@@ -142,9 +141,9 @@ Parameter = Scalar | Table | Slot
 
 
 def common_order(one: Parameter, other: Parameter) -> Order | None:
-    """How equal entries of two tables of ids are declared to lie, or of one table given twice.
+    """The declared order that two tables of ids share, or one table that is given twice has.
 
-    Of two tables both must ascend: then their documents follow one another in the same order.
+    Two tables must both ascend: then their documents follow one another in the same order.
     """
     orders = [None if isinstance(p, Scalar) else p.order for p in (one, other)]
     if one is other or orders == ["ascending", "ascending"]:

@@ -1,4 +1,4 @@
-"""Positions of queries and keys in place of their row numbers: what `at` and `shift` take."""
+"""Positions of queries and keys in place of their row numbers: the arguments of `at`, `shift`."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def offset(name: str, move: Shift) -> Node:
 
 
 def is_zero(move: Shift) -> bool:
-    """Whether a shift is surely none; asking it of a symbol would fix the symbol's range."""
+    """Whether a shift is certainly 0; comparing a symbolic number would fix its range."""
     if type(move) is not int or not torch.compiler.is_compiling():
         return type(move) is int and move == 0
     from torch.fx.experimental.symbolic_shapes import statically_known_true
@@ -87,13 +87,13 @@ def moved(node: Node, places: dict[str, Node]) -> Node:
 
 
 def never_negative(node: Node) -> bool:
-    """Whether an integer formula is plainly never below 0, whatever its values are."""
+    """Whether an integer formula is >= 0 for all values, as far as `least` can tell."""
     low = least(node, lambda leaf: leaf.own[0].low if leaf.op == "scalar" else None)
     return low is not None and low >= 0
 
 
 def least(node: Node, known: Callable[[Node], int | None]) -> int | None:
-    """A lower bound of an integer formula, or None; `known` gives those of numbers and readings."""
+    """A lower bound of an integer formula, or None; `known` gives those of numbers and entries."""
     op = node.op
     if op in ("index", "extent", "mod"):  # divisors are at least 1
         return 0

@@ -26,7 +26,7 @@ class Label:
     parts: tuple[Label | Parameter | str | Node | int | float, ...]
 
     def replace(self, replacement: dict[int, Parameter]) -> Label:
-        """The label with each parameter whose id is a key put in its place."""
+        """The label with the parameters replaced whose `id` is a key of `replacement`."""
         parts = tuple(
             part.replace(replacement)
             if isinstance(part, Label)
@@ -204,13 +204,13 @@ def _comparison_text(op: str, args: tuple[Node, ...]) -> str:
     left, right = (formula_text(arg, _SUM) for arg in args)
     sign, turned = (">=", "<=") if op == "ge" else (">", "<")
     less = _less_by_one(args[1]) if op == "ge" else None
-    if less is not None:  # what `x < y` was written as
+    if less is not None:  # it was written as `x < y`
         return f"{less} < {left}"
     return f"{right} {turned} {left}" if args[0].op == "const" else f"{left} {sign} {right}"
 
 
 def _less_by_one(node: Node) -> str | None:
-    """An integer sum without a 1 in it, None where there is none."""
+    """The text of an integer sum without its constant 1; None if it has another constant."""
     constants = [term.data for term in node.args if term.op == "const"]
     if node.op != "add" or node.kind != "int" or constants != [1]:
         return None
@@ -218,8 +218,8 @@ def _less_by_one(node: Node) -> str | None:
     return formula_text(others[0], _SUM) if len(others) == 1 else _sum_text(others)
 
 
-# One function that makes HTML of any `Shown`, or None of what cannot be drawn. Pictures stand above
-# everything they draw, so the package puts it here (`maskalg/__init__.py`).
+# Holds the function that makes HTML of a `Shown`; it returns None if nothing can be drawn. Pictures
+# are a later room than all they draw, so the package registers it here (`maskalg/__init__.py`).
 HTML: Final[list[Callable[[Shown], str | None]]] = []
 
 

@@ -1,7 +1,7 @@
-"""Positions in a formula: which parts read them, and comparisons taken apart by them.
+"""The parts of a formula that read positions, and comparisons split by them.
 
-Conditions on one index or on the distance, equalities of a part of the query and one of the key,
-comparisons over minima, maxima and `where` as comparisons without them.
+There are conditions on one index or on the distance; equalities between a function of the query and
+one of the key; and comparisons of minima, maxima and `where`, rewritten without these.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def index_of(node: Node) -> str | None:
 def is_set(node: Node) -> bool:
     """Whether a comparison of integers is better taken as a set than as inequalities.
 
-    So it is when it depends on one index, or on the distance, through a remainder or a table.
+    True if it depends on one index alone, or on the distance, through a remainder or a table.
     """
     if not (has_mod(node) or any(n.op == "read" and positions(n) for n in node.walk())):
         return False
@@ -68,8 +68,9 @@ def equal_sides(node: Node) -> tuple[Node, Node] | None:
 def related(node: Node) -> tuple[Node, Node, Node] | None:
     """(R, f, g) with node = R(f(q), g(k)), where R reads small tables at its two indices.
 
-    So do tables of pairs of categories, and block tables. R is written over the query and the key
-    index. None when the indices occur elsewhere, or when f and g are the positions themselves.
+    Examples are a table of pairs of categories, and a block table. R is written over the query and
+    the key index. None when the indices occur elsewhere, or when f and g are the positions
+    themselves.
     """
     if "read" not in node.ops():
         return None
@@ -83,7 +84,7 @@ def related(node: Node) -> tuple[Node, Node, Node] | None:
     (f,), (g,) = arguments["q_idx"], arguments["kv_idx"]
     if _is_position(f) and _is_position(g):
         return None
-    # The categories stand for positions in R, so a position beside them would be read as one.
+    # In R the indices stand for categories, so a position beside them would be taken for one.
     if positions(nodes.substitute(node, {f: nodes.BATCH, g: nodes.HEAD}.get)):
         return None
     places = {f: nodes.Q, g: nodes.K}
@@ -96,7 +97,7 @@ def related(node: Node) -> tuple[Node, Node, Node] | None:
 
 
 def _is_position(node: Node) -> bool:
-    """Whether a part is an index, moved or not: as many categories as there are positions."""
+    """Whether a part is an index, shifted or not: every position is then its own category."""
     return any(term in (nodes.Q, nodes.K) for term in terms_of(node))
 
 
@@ -111,10 +112,10 @@ def separated(node: Node, index: str = "q_idx") -> tuple[Node, Node] | None:
 
 
 def one_family(by_query: Node, by_key: Node) -> bool:
-    """Whether step tables can be made of two reads: one per batch (or head) at most, the same one.
+    """Whether step tables can be made of two reads: by batch (or head) at most, the same for both.
 
-    A key position that a tensor shifts may leave the table, where reads are clamped and the step
-    tables are not.
+    A key position that a tensor shifts is excluded: it may leave the table, where reads are clamped
+    but step tables are not.
     """
     leading = {arg for read in (by_query, by_key) for arg in read.args[:-1]}
     if len(by_query.args) > 2 or len(by_key.args) > 2 or len(leading) > 1:
@@ -148,7 +149,7 @@ def _remainder_sides(remainder: Node, wanted: Node) -> tuple[Node, Node] | None:
         return None
     other = nodes.mod(nodes.subtract(wanted, parts[1]), modulus)
     possible = nodes.conjunction(nodes.ge(wanted, nodes.const(0)), nodes.gt(modulus, wanted))
-    # No remainder equals what is none: -1 stands for it.
+    # A number that cannot be a remainder equals none of them: -1 stands for it.
     return nodes.mod(parts[0], modulus), nodes.where(possible, other, nodes.const(-1))
 
 
@@ -160,7 +161,7 @@ def terms_of(node: Node) -> tuple[Node, ...]:
 def split_extremum(difference: Node, *, mixed: bool = False) -> Node | None:
     """`difference >= 0` without its first outer minimum or maximum, as a formula; None if none.
 
-    With `mixed` those that read one of the positions alone stay.
+    With `mixed`, only those that read both positions are removed.
     """
     terms = terms_of(difference)
     for place, term in enumerate(terms):
@@ -217,10 +218,10 @@ def has_extremum(node: Node) -> bool:
 
 
 def by_distance(node: Node, *, apart: bool = False) -> bool:
-    """Whether the value stays when q and k move together; False where that is not seen.
+    """Whether the value stays the same when q and k move together; False if that is not evident.
 
-    Sums of real numbers do not count: they are rounded, and not alike for all pairs of a distance.
-    With `apart`, each side of a comparison has to stay by itself.
+    Sums of real numbers do not count: they round differently for pairs of the same distance. With
+    `apart`, each side of a comparison must stay the same by itself.
     """
     if node.op == "index":
         return node.data not in POSITIONS

@@ -1,7 +1,7 @@
-"""Whether somebody watches operations on tensors, who must see them and not a kernel of ours.
+"""Whether a trace, a transform or a mode must see operations of torch in place of our kernels.
 
-Torch keeps private the functions that tell of its transforms and dispatch modes. They are asked
-here, and in `attention.py` on the way of every call.
+The functions that tell of torch's transforms and dispatch modes are private. They are called here,
+and in `attention.py` in every call.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
 def _never(_tensor: torch.Tensor) -> bool:
-    """Stands in for a function that torch no longer has; its own errors serve then."""
+    """Stands in for a function that torch no longer has; torch's own errors serve then."""
     return False
 
 
-# Whether a tensor holds many: those of `torch.func.vmap`, and batched gradients of autograd itself.
+# Whether a tensor stands for a batch: in `torch.func.vmap`, and in batched gradients of autograd.
 _KINDS = getattr(torch._C, "_functorch", None)
 holds_members = getattr(_KINDS, "is_batchedtensor", _never)
 holds_gradients = getattr(_KINDS, "is_legacy_batchedtensor", _never)
@@ -49,6 +49,6 @@ def watched(*tensors: torch.Tensor) -> bool:
 
 
 def modes() -> list[Any]:
-    """The dispatch modes that are active; none where torch does not tell."""
+    """The active dispatch modes; an empty list if torch does not tell."""
     stack = getattr(_python_dispatch, "_get_current_dispatch_mode_stack", list)
     return list(stack())

@@ -148,7 +148,7 @@ class Mask(WithMask):
         batch: int | None = None,
         heads: int | None = None,
     ) -> Segments:
-        """The tiles of keys that each tile of queries visits, as ranges: the public row schedule.
+        """The ranges of key tiles that each tile of queries visits.
 
         Takes the arguments of `blocks`. Time and memory grow with the rows, not with the blocks.
         No element is evaluated: a tile that the proof leaves open is PARTIAL here, and `blocks`
@@ -229,7 +229,7 @@ class Mask(WithMask):
 
         Returns:
             `Bandwidth(left, right)` with `-left <= kv_idx - q_idx <= right` for each kept pair;
-            None for a side for which no limit was proved. An empty mask has the band (0, 0).
+            None on a side where no limit was proved. An empty mask has the band (0, 0).
         """
         from ..questions.rows import bandwidth
 
@@ -344,8 +344,9 @@ class Mask(WithMask):
         Args:
             q_len: number of queries.
             kv_len: number of keys; None means `q_len`.
-            batch: batch size; left out, that of the mask's tensors, or 1.
-            heads: query heads, where the mask computes with `head` and no tensor tells.
+            batch: batch size; by default that of the mask's tensors, or 1.
+            heads: number of query heads; needed if the mask computes with `head` and no tensor
+                gives their number.
 
         Raises:
             MaskValueError: too many elements to evaluate, if the proof gives no intervals.
@@ -422,15 +423,15 @@ class Mask(WithMask):
         """The mask as vLLM's FlexAttention backend takes it: over the positions of one request.
 
         Args:
-            length: most positions of a request, such as `max_model_len`.
+            length: the most positions of a request, such as `max_model_len`.
             form: "function" is a `logical_mask_mod` and the function of a `BlockSparsityHint`, for
                 causal masks. "ranges" is `mm_prefix_range` of `causal | spans(ids)`, by request.
-            block_size: positions of a block of vLLM's cache; of "function" only.
-            batch: number of requests, of "ranges" only; left out, that of the mask's tensors.
+            block_size: positions of a block of vLLM's cache; for "function" only.
+            batch: number of requests, for "ranges" only; by default that of the mask's tensors.
 
         Raises:
-            MaskValueError: a mask that keeps keys after the query, or that is not `causal` beside
-                ranges; one that differs between batch entries or heads.
+            MaskValueError: a mask that keeps keys after the query, or, for "ranges", one that is
+                not `causal` outside the ranges; one that differs between batch entries or heads.
 
         Source: vLLM 0.33, `vllm.v1.attention.backends.flex_attention`.
         """
@@ -456,7 +457,7 @@ class Mask(WithMask):
         )
 
     def _kept_runs(self, lengths: Lengths, by_key: bool = False) -> KeptRuns:
-        """For exports: intervals of keys each query keeps, or of queries that keep each key."""
+        """For exports: the intervals of keys each query keeps, or of queries that keep each key."""
         from ..questions.rows import kept_runs
 
         return kept_runs(self, lengths, by_key)
@@ -561,7 +562,7 @@ class Bias(Drawn):
         """`self @ inner`, for compiled functions: torch.compile does not follow `@` (torch 2.13).
 
         Raises:
-            TypeError: `inner` is no bias and no score.
+            TypeError: `inner` is neither a bias nor a score.
         """
         if not isinstance(inner, (Bias, Score)):
             raise errors.MaskTypeError(
@@ -604,8 +605,8 @@ class Score(WithMask):
     ) -> torch.Tensor:
         """The bias added to each score, float32 `[batch, heads, q_len, kv_len]`; -inf drops.
 
-        Batch and heads have size 1 where the score does not depend on them. The `attn_mask` of
-        `scaled_dot_product_attention`.
+        Batch and heads have size 1 where the score does not depend on them. The result can be the
+        `attn_mask` of `scaled_dot_product_attention`.
 
         Raises:
             MaskValueError: a bias that does more than adding, such as `softcap`.
@@ -677,7 +678,7 @@ def additive(node: Node) -> Bias:
 
 
 def _no_bias(what: Expression, sign: str, other: object) -> None:
-    """Refuse what was meant as a bias."""
+    """Refuse an operand that was meant as a bias; foreign types are left to Python."""
     if sign in "+-" and _is_number(plain_number(other)):
         raise errors.MaskTypeError(
             f"`{what!r} {sign} {other!r}`: a number that is added to each score is a bias. Write "
@@ -710,7 +711,7 @@ def _no_factor(bias: Bias, factor: object) -> None:
 
 
 def _no_difference(left: Expression, right: object) -> None:
-    """Refuse a difference that `&` or `+` stands for."""
+    """Refuse `-` where `a & ~b` or `a + (-b)` is meant."""
     if isinstance(right, (Mask, Score)):
         raise errors.MaskTypeError(
             f"`{left!r} - {right!r}` subtracts a mask. Write `a & ~b` for what a keeps and b does "

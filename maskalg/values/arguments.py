@@ -22,14 +22,14 @@ from ..formula.parameters import (
 
 
 def shown(value: object) -> str:
-    """An argument as an error message prints it; "…" where `torch.compile` keeps its value open."""
+    """An argument as error messages print it; "…" where `torch.compile` makes it symbolic."""
     if isinstance(value, torch.Tensor):
         return f"{value.dtype} tensor"
     return "…" if torch.compiler.is_compiling() else repr(value)
 
 
 def integer(call: str, name: str, value: object, low: int) -> tuple[Node, Parameter]:
-    """A named integer >= `low`, as a formula leaf and as what the label prints."""
+    """A named integer >= `low`: the leaf of the formula, and the parameter that labels print."""
     value = whole_number(call, name, plain_number(value), low)
     if value > INT32_MAX:
         raise errors.above_int32(call, name, value)
@@ -56,13 +56,13 @@ def integer_or_per_head(call: str, name: str, value: object, low: int) -> tuple[
 def _integer_or_tensor(
     call: str, name: str, value: object, low: int, alone: list[Node], wanted: str
 ) -> tuple[Node, Parameter]:
-    """`alone` is what a single dimension stands for."""
+    """An integer or a tensor; `alone` is the index of a tensor with one dimension."""
     if not is_listed(value):
         return integer(call, name, value, low)
     tensor = integers(call, name, value, "an integer or an int32 or int64 tensor")
     if tensor.ndim > 2:
         raise errors.tensor_shape(call, name, list(tensor.shape), wanted)
-    # A prefix below 0 is as empty as one of 0; a window of 0 would be read as one of 1.
+    # Clamping keeps a prefix below 0 empty, but would turn a window of 0 into one of 1.
     if low > 0 and tensor.numel() and readable(tensor) and int(tensor.min()) < low:
         raise errors.MaskValueError(
             f"{call}: entries of {name} must be >= {low}, got {int(tensor.min())}."
@@ -109,7 +109,7 @@ def flags_per_head(
 
 
 def real_table(call: str, name: str, value: object, ranks: tuple[int, ...], wanted: str) -> Table:
-    """A floating tensor with as many dimensions as `ranks` allows; `wanted` says which."""
+    """A floating tensor of one of the `ranks`; `wanted` describes the shapes in errors."""
     tensor = reals(call, name, value)
     if tensor.ndim not in ranks:
         raise errors.tensor_shape(call, name, list(tensor.shape), wanted)
@@ -129,9 +129,9 @@ def entries_within(call: str, name: str, tensor: torch.Tensor, low: int, high: i
 
 
 def marked(places: torch.Tensor, count: int) -> torch.Tensor:
-    """Flags `[…, count]`, True at the `places` `[…, n]`, as far as they lie in 0 … count - 1."""
+    """Flags `[…, count]`, True at the `places` `[…, n]`; places past 0 … count - 1 are ignored."""
     places = places.long()
-    # One extra entry takes the places that are left out.
+    # One extra entry takes the places that are ignored.
     rest = torch.where((places >= 0) & (places < count), places, count)
     shape = (*places.shape[:-1], count + 1)
     flags = torch.zeros(shape, dtype=torch.bool, device=places.device).scatter(-1, rest, True)

@@ -20,7 +20,7 @@ def entries(package: str) -> list[ModuleType]:
 
 
 def public(package: str) -> dict[str, object]:
-    """The public names of a package's entries; functions say what they take."""
+    """The public names of a package's entries; functions get errors for calls that do not fit."""
     found: dict[str, object] = {}
     for entry in entries(package):
         for name in entry.__all__:

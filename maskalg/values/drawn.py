@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def not_joined(left: object, sign: str, right: object) -> None:
-    """Refuse what `&`, `|` or `^` do not join; strangers are left to Python."""
+    """Refuse operands that `&`, `|` or `^` do not join; foreign types are left to Python."""
     for expression, other in ((left, right), (right, left)):
         if isinstance(expression, Expression) and not isinstance(other, Expression):
             refusal = messages.no_mask(left, sign, right, other, expression.kind)
@@ -88,7 +88,7 @@ class Drawn(Expression):
         batch: int | None = None,
         heads: int | None = None,
     ) -> Path:
-        """Write an HTML page of it: pan, zoom, read why, move the parameters.
+        """Write an HTML page of it, to pan, zoom, read the reasons and move the parameters.
 
         One HTML file below 5 MB that needs no network. It computes labels, elements and the
         values of a bias itself, from the closed forms, the formulas and the bound tensors, which
@@ -136,9 +136,10 @@ class WithMask(Drawn):
     ) -> None:
         """Print a picture of the empty, partial and full blocks, and what they save.
 
-        `width` is the most columns of the picture, `block` the side of the blocks that are
-        counted (doubled while there are more than 65,536 rows of them), `entry` and `head` the
-        batch entry and the head shown of a mask that depends on them. `plot` draws a bias too.
+        `width` is the largest number of columns of the picture, `block` the side of the blocks
+        that are counted (doubled while there are more than 65,536 rows of them). `entry` and
+        `head` choose the batch entry and the head, if the mask depends on them. `plot` draws a
+        bias too.
         """
         from ..views.inspect.terminal import show
 

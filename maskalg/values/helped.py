@@ -1,4 +1,4 @@
-"""What `help` prints of public values: of `q_idx` or `document`, not of their class."""
+"""The text that `help` prints for public values such as `q_idx`, in place of their class."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _T = TypeVar("_T")
 
 
 def helped(value: _T, says: str) -> _T:
-    """The value; `help` prints `says` for it, and the class that lists its methods."""
+    """The value; `help` prints `says` for it, and names the class that lists its methods."""
     kind = type(value)
     public = "type(maskalg.q_idx)" if kind.__name__ == "Index" else f"maskalg.{kind.__name__}"
-    says += f"\n\n`help({public})` lists what one can do."
+    says += f"\n\n`help({public})` lists its operators and methods."
     object.__setattr__(value, "__doc__", says)
     return value
 

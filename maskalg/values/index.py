@@ -31,7 +31,7 @@ class Index(IndexFormula):
     `batch`, `head`, `q_idx` and `kv_idx` are the simplest. A comparison of two is a mask.
     """
 
-    __array_ufunc__ = None  # arrays of numpy would apply an operator to each of their entries
+    __array_ufunc__ = None  # a NumPy array would apply an operator to each of its entries
 
     def __init__(self, node: Node) -> None:
         object.__setattr__(self, "node", node)
@@ -198,7 +198,7 @@ class TableExpression:
 
     __hash__ = object.__hash__
 
-    if not TYPE_CHECKING:  # a type checker tells of operators that are not there
+    if not TYPE_CHECKING:  # type checkers report missing operators themselves
         __lt__ = __le__ = __gt__ = __ge__ = __ne__ = __eq__
         __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __eq__
         __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __truediv__ = __rtruediv__ = __eq__
@@ -312,7 +312,7 @@ def as_node(value: object) -> Node:
     if isinstance(value, int) and not isinstance(value, bool):
         if abs(value) > INT32_MAX:
             raise errors.above_int32("index expression", "the constant", value)
-        # A number that torch.compile keeps open becomes one: a constant is part of the structure.
+        # int() fixes a number that torch.compile makes symbolic: the structure needs a constant.
         return nodes.const(int(value))
     raise errors.MaskTypeError(
         "expected an index expression (q_idx, kv_idx, batch, head or arithmetic on them) or a "

@@ -28,7 +28,7 @@ def _entries(what: object) -> tuple[str, str]:
 def no_mask(
     left: object, sign: str, right: object, other: object, kind: str
 ) -> MaskTypeError | None:
-    """The error for `other`, no mask, beside a mask, bias or score; None for a stranger."""
+    """The error for an operand `other` that is no mask; None for a foreign type."""
     if is_listed(other):
         shown, found = _entries(other)
         says = (
@@ -131,7 +131,7 @@ def where_branches(then: object, otherwise: object) -> MaskTypeError:
     elif kinds == {"Bias", "NoneType"}:
         hint = "Write 0 for no bias."
     elif "Tensor" in kinds or "ndarray" in kinds:
-        hint = "A tensor enters as `ma.table(tensor)[index]`, one without dimensions with [()]."
+        hint = "A tensor enters as `ma.table(tensor)[index]`, a 0-d one as `ma.table(tensor)[()]`."
     elif kinds == {"Bias", "Index"}:
         hint = "Write `ma.bias(x)` for an index expression that is added to the score."
     return MaskTypeError(
@@ -156,9 +156,9 @@ def not_a_scalar(value: object, name: str, low: int | None) -> MaskTypeError:
 
 def not_a_table(value: object) -> MaskTypeError:
     kind = type(value).__name__
-    hint = "Numbers in a list lie in rows of one length; True and False do not mix with them."
+    hint = "A list holds numbers alone or True and False alone, in rows of one length."
     if kind not in ("list", "tuple", "ndarray"):
-        hint = instead(value) or "A number by name enters as ma.scalar(value)."
+        hint = instead(value) or "A named number enters as ma.scalar(value)."
     return MaskTypeError(
         "table: tensor must be a tensor, or a list or an array of its entries, got "
         f"{value!r} of type {kind}. {hint}"

@@ -202,7 +202,7 @@ ALGEBRA: dict[str, tuple[Mistake, tuple[str, ...]]] = {
     ),
     "where of a bias and a tensor": (
         lambda: where(causal, BIAS, FLOATS[0]),
-        ("got Bias and Tensor", "`ma.table(tensor)[index]`", "with [()]"),
+        ("got Bias and Tensor", "`ma.table(tensor)[index]`", "`ma.table(tensor)[()]`"),
     ),
     "where of a bias and a mask": (lambda: where(causal, BIAS, causal), ("got Bias and Mask",)),
     "where of a mask and a number": (lambda: where(causal, causal, 0), ("Write `ma.nothing`",)),

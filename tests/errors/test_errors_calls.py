@@ -74,7 +74,7 @@ def test_tables_that_do_not_fit() -> None:
     raises(ValueError, lambda: document(IDS).blocks(2, 6), "(q_len 2, kv_len 6)", "reads 6")
     raises(ValueError, lambda: document(IDS).shift(q=3).blocks(2), "reads 5", "shift less")
     before = "ids would be read at q_idx + q_shift = -2, before its first entry"
-    raises(ValueError, lambda: document(IDS).shift(q=-2).blocks(2), before, "shift by no less")
+    raises(ValueError, lambda: document(IDS).shift(q=-2).blocks(2), before, "shift less far back")
     square = dense(torch.ones(4, 4, dtype=torch.bool))
     raises(ValueError, lambda: square.blocks(4, 5), "dense of shape [4, 4]", "dimension 1")
     lengths = padding(torch.tensor([1, 2, 3]))

@@ -89,7 +89,7 @@ def test_inputs_that_look_like_length_before_heads_are_told_of() -> None:
     with pytest.warns(UserWarning, match=r"512 heads of 8 keys.*query.transpose\(1, 2\)"):
         ma.attention(long, long, long, causal)
     short = torch.randn(1, 64, 8, 16)
-    with pytest.warns(UserWarning, match="ids has 64 positions, the inputs 64 heads of 8 tokens"):
+    with pytest.warns(UserWarning, match="ids has 64 positions; the inputs, read as"):
         ma.attention(short, short, short, causal & document(torch.arange(64) // 9))
     with pytest.raises(ma.MaskValueError, match=r"They fit as \[batch, length, heads, dim\]"):
         ma.attention(short[:, :1], short, short, causal)

@@ -273,9 +273,9 @@ def test_a_number_that_fits_no_more_is_refused_after_one_that_did(dtype):
 
     for fits in (ends.max - 1, ends.max):
         ma.mask(less(fits))
-    with pytest.raises(TypeError, match=f"{ends.max + 1} is no {dtype}"):
+    with pytest.raises(TypeError, match=f"{ends.max + 1} does not fit {dtype}"):
         ma.mask(less(ends.max + 1))
-    with pytest.raises(TypeError, match=f"{ends.min - 1} is no {dtype}"):
+    with pytest.raises(TypeError, match=f"{ends.min - 1} does not fit {dtype}"):
         ma.mask(less(ends.min - 1))
     ma.mask(less(ends.min))
 

@@ -32,7 +32,7 @@ def decay(log_rates: Entries) -> Bias:
     return Bias(TRUE, faded, called("decay", table))
 
 
-# The second definition: of a score, for it is multiplied.
+# The second definition; it takes the scores, for it multiplies them.
 
 
 def decay_by_hand(s: ArrayLike, log_rates: ArrayLike) -> Floats:

@@ -30,7 +30,7 @@ def sandwich(factors: Entries, length: int, *, dim: int = 128) -> Bias:
     Args:
         factors: floating `[heads]`; H / (8 h) for head h = 1 … H is the paper's compression.
             Receives a gradient when it requires one.
-        length: most positions of a call, >= 1: distances reach `length - 1`.
+        length: the most positions of a call, >= 1: distances reach `length - 1`.
         dim: number of sines and cosines, even, >= 2.
 
     Source: Sandwich (Chi et al., 2022).

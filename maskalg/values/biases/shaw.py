@@ -1,4 +1,4 @@
-"""Relative positions that the query attends to."""
+"""Relative positions whose bias depends on the content of the query."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["shaw"]
 
 
 def shaw(rows: Entries) -> Bias:
-    """s + rows[batch, head, q, clip(k - q, -d, d) + d]: what a query scores a distance with.
+    """s + rows[batch, head, q, clip(k - q, -d, d) + d]: each query's own score for a distance.
 
     With embeddings `[2 * d + 1, head_dim]` of the clipped distances,
     `rows = scale * query @ embeddings.T`; queries and embeddings get their gradients through it.

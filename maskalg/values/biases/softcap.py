@@ -62,7 +62,7 @@ def _cap(cap: object) -> tuple[Node, Parameter | Label]:
     return nodes.scalar(limit), limit
 
 
-# The second definition: of a score, for what is added depends on it.
+# The second definition; it takes the score, for it is no sum.
 
 
 def softcap_by_hand(s: ArrayLike, c: float) -> Floats:

@@ -26,7 +26,7 @@ def t5(table: Entries, *, bidirectional: bool = True, max_distance: int = 128) -
     """s + table[bucket(k - q), head].
 
     With n buckets for a direction, distances d < n // 2 have a bucket each. Farther distances share
-    buckets that are even in the logarithm of d, and all from `max_distance` on share the last. With
+    buckets of equal width in log d; all distances from `max_distance` on share the last one. With
     `bidirectional` half of the buckets are for keys up to the query, half for keys after it;
     otherwise keys after the query count as distance 0.
 
@@ -67,7 +67,8 @@ def t5(table: Entries, *, bidirectional: bool = True, max_distance: int = 128) -
 def _buckets(count: int, max_distance: int) -> torch.Tensor:
     """The bucket of each distance 0 … max_distance of one direction, int32.
 
-    In float32 and in the order of the original, which decides where a bucket ends.
+    Computed in float32 and in the order of the original code, since rounding decides where a bucket
+    ends.
     """
     exact = count // 2
     distances = torch.arange(max_distance + 1)

@@ -37,8 +37,8 @@ class _BlockTable(Ways, name="block_table"):
                 Boolean, or integers of which 0 drops a block. Batch and heads of size 1 are
                 broadcast.
             block: side of a block in positions, >= 1, or `(block_q, block_kv)`.
-            group: query heads that share a table, >= 1: `heads // kv_heads` for a table of each key
-                head.
+            group: query heads that share a table, >= 1: `heads // kv_heads` if there is one table
+                per key head.
 
         Source: random blocks of BigBird (Zaheer et al., 2020); MoBA, NSA, Quest and VSA, which
         choose blocks by score.
@@ -76,7 +76,7 @@ class _BlockTable(Ways, name="block_table"):
             block: as `block_table` takes it.
             columns: number of columns of blocks.
             kv_num_blocks: integer tensor `[…, rows]`: how many entries of each row count, as in
-                FlexAttention's `BlockMask`; by default those that are not negative.
+                FlexAttention's `BlockMask`; by default all entries that are not negative.
             group: as `block_table` takes it.
 
         Raises:
@@ -110,13 +110,13 @@ class _BlockTable(Ways, name="block_table"):
 
 
 def _of_heads(group: object) -> Node:
-    """A number of heads, in the text of the formula: there are few."""
+    """A number of heads as a constant of the formula: models use few different ones."""
     integer("block_table", "group", group, low=1)
     return nodes.const(int(group))  # type: ignore[call-overload]
 
 
 def _sides(call: str, block: object) -> list[tuple[Node, Parameter]]:
-    """One side, or that of the queries and that of the keys."""
+    """The side of a square block, or its two sides, along queries and along keys."""
     if isinstance(block, tuple) and len(block) == 2:
         return [
             integer(call, name, side, low=1)

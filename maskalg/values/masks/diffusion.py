@@ -13,10 +13,11 @@ __all__ = ["block_diffusion"]
 
 
 def block_diffusion(length: int, block: int) -> Mask:
-    """Noisy tokens 0 … length - 1 beside the clean ones, length … 2 * length - 1, in blocks.
+    """Noisy tokens at 0 … length - 1, the clean ones at length … 2 * length - 1, in blocks.
 
-    A noisy query keeps the noisy keys of its own block and the clean keys of earlier blocks; a
-    clean query keeps the clean keys of its own and of earlier blocks (block-causal), none noisy.
+    A noisy query keeps the noisy keys of its own block and the clean keys of earlier blocks. A
+    clean query keeps the clean keys of its own and of earlier blocks (block-causal), and no noisy
+    keys.
 
     Args:
         length: tokens of one half, >= 1.

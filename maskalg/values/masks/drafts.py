@@ -22,7 +22,7 @@ def drafts(anchors: Entries, length: int, block: int) -> Mask:
     """A causal sequence, and after it blocks of drafted tokens that continue it from anchors.
 
     The sequence stands at positions 0 … length - 1. Block i, of `block` tokens, stands at
-    `length + i * block` and drafts what comes from position `anchors[i]` on: it keeps the keys
+    `length + i * block` and drafts the tokens from position `anchors[i]` on: it keeps the keys
     before that position and all of its own block. `drafts(…) & causal` drafts from left to right
     within a block. With the blocks alone as queries, write `drafts(…).shift(q=length)`.
 
@@ -61,7 +61,7 @@ def drafts(anchors: Entries, length: int, block: int) -> Mask:
 
 
 def drafts_by_hand(anchors: ArrayLike, length: int, block: int, **at: int) -> Bools:
-    """A causal sequence; drafted tokens see what stands before their anchor, and their block."""
+    """A causal sequence; drafted tokens see the tokens before their anchor, and their block."""
     rows = padded(anchors, 2)
 
     def keep(b: int, h: int, q: int, k: int) -> bool:

@@ -1,4 +1,4 @@
-"""Weight functions as values, whichever formula they come from."""
+"""Weight functions as values."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Weight:
         name: what errors and `explain` call it.
         formula: w as a function of the score; None is exp.
         normalised: whether the output is divided by z; a query whose z is 0 has output 0.
-        sink: a logit that takes part in z alone, a number or floating `[heads]`; of exp only.
+        sink: a logit that is added to z only, a number or floating `[heads]`; w must be exp.
     """
 
     name: str
@@ -73,7 +73,7 @@ class Weight:
         return Weight(self.name, self.formula.bind(tensors), self.normalised)
 
     def applied(self, expression: Expression) -> Expression:
-        """`expression` with w(bias(s)) for its bias; itself where w is exp."""
+        """`expression` with w(bias(s)) as its bias; `expression` itself where w is exp."""
         if self.formula is None:
             return expression
         if torch.compiler.is_compiling():
@@ -103,7 +103,7 @@ def logit(call: str, name: str, value: float | Entries) -> float | torch.Tensor:
 
 
 def check_logit(call: str, name: str, value: object) -> None:
-    """A logit for each head, or one for all of them."""
+    """Refuse a logit that is neither a number nor a floating tensor `[heads]`."""
     if value is None or (isinstance(value, (int, float)) and not isinstance(value, bool)):
         if value is not None and not torch.compiler.is_compiling() and math.isnan(value):
             raise errors.MaskValueError(f"{call}: {name} must be a number, got nan.")

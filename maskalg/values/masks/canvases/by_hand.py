@@ -19,9 +19,9 @@ Flags = bool | Sequence[bool]
 def window_of(x: int, extent: int, window: int, dilation: int, causal: bool) -> set[int]:
     """The key coordinates that a query at `x` keeps on an axis of `extent` positions.
 
-    Positions with the remainder of x are taken as a sequence of their own. There, `window` of
-    them are centred on x, an even window with one more before x than after, and moved just so
-    far that all of them exist; or, when causal, the last `window` up to x.
+    Only positions y with `y % dilation == x % dilation` count. The window holds `window` of them
+    centred on x, with one more before x than after if `window` is even, and is shifted as little as
+    needed to stay inside. When causal, it holds the last `window` of them up to x.
     """
     line = [y for y in range(extent) if y % dilation == x % dilation]
     here = line.index(x)

@@ -37,7 +37,7 @@ class Window:
         if self.dilation is None:
             return self._keeps(q, k, self.extent)
         q_rest, k_rest = nodes.mod(q, self.dilation), nodes.mod(k, self.dilation)
-        # One remainder may have one position more than another.
+        # Some remainders mod the dilation have one position more than others.
         fewer = nodes.floordiv(self.extent, self.dilation)
         longer = nodes.gt(nodes.mod(self.extent, self.dilation), q_rest)
         extent = nodes.where(longer, nodes.add(fewer, nodes.const(1)), fewer)
@@ -188,7 +188,7 @@ def value_of(leaf: Leaf) -> int:
 
 
 def _listed(value: Sizes | Flags, rank: int) -> Sequence[int]:
-    """A value for each axis, where one serves `rank` of them; a list in a text is a tensor."""
+    """A value for each axis: one is repeated `rank` times. A list parsed from text is a tensor."""
     if isinstance(value, (torch.Tensor, np.ndarray, np.generic)):
         value = value.tolist()
     return [value] * rank if isinstance(value, int) else value

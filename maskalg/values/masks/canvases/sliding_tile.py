@@ -24,7 +24,7 @@ __all__ = ["sliding_tile"]
 
 
 def sliding_tile(shape: Sizes, tile: Sizes, window: Sizes, text: int = 0) -> Mask:
-    """Tokens keep the `window` tiles an axis that are centred on their own tile.
+    """Tokens keep, on every axis, the `window` tiles that are centred on their own tile.
 
     The canvas is cut in tiles, and its tokens are stored tile by tile, so that a tile is a range
     of positions and every tile of the window is kept as a whole. Near a border the window is
@@ -72,7 +72,7 @@ def sliding_tile_by_hand(
     text: int = 0,
     **at: int,
 ) -> Bools:
-    """Tiles of the window around the query's tile, as wholes; then `text` tokens, with all."""
+    """The whole tiles of the window around the query's tile; `text` tokens keep and are kept."""
     extents = by_hand.extents_of(shape)
     sides = by_hand.each(tile, len(extents))
     places = by_hand.tile_major(extents, sides)

@@ -1,8 +1,8 @@
 """Ancestors in a forest as intervals of its depth-first order.
 
-All nodes are numbered at once: sums along the paths to the roots take as many steps as the depth
-has bits, over parents, then over parents of parents, and so on. A chain of nodes without a branch
-counts as one node.
+All nodes are numbered at once by pointer jumping: sums along the paths to the roots go over the
+1st, 2nd, 4th, … ancestors, in about log2(depth) steps. A chain of nodes without a branch counts as
+one node.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def _intervals(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The start of each chain of nodes in depth-first order, and how many nodes descend from it.
 
-    `length` is that of the chains, `named` the node that an error names for each.
+    `length` is the number of nodes of each chain, `named` the node that stands for it in errors.
     """
     count = len(parent)
     length = torch.cat([length, length.new_zeros(1)])
@@ -86,7 +86,7 @@ def _intervals(
     for jump in _jumps(call, parent, named):
         size = size.scatter_add(0, jump, size)
         size[count] = 0
-    # A chain begins where its parent does, behind the parent and the brothers before it.
+    # A chain begins after its parent and the subtrees of its earlier siblings.
     family, brothers = parent.sort(stable=True)
     before = torch.nn.functional.pad(size[brothers].cumsum(0), (1, 0))
     sons = torch.zeros_like(size).scatter_add(0, parent, torch.ones_like(parent))
@@ -100,7 +100,7 @@ def _intervals(
 
 
 def _jumps(call: str, parent: torch.Tensor, named: torch.Tensor) -> Iterator[torch.Tensor]:
-    """The first, second, fourth … ancestor of each node; that of none is one more node, last."""
+    """The 1st, 2nd, 4th, … ancestor of each node; `len(parent)` stands for none."""
     count = len(parent)
     jump = torch.cat([parent, parent.new_tensor([count])])
     for _ in range(count.bit_length() + 1):
@@ -108,7 +108,7 @@ def _jumps(call: str, parent: torch.Tensor, named: torch.Tensor) -> Iterator[tor
             return
         yield jump
         jump = jump[jump]
-    # After more steps than there are nodes, whoever is not past a root is on a circle.
+    # After more steps than there are nodes, a node that is not past a root is on a circle.
     if readable(jump):
         raise MaskValueError(
             f"{call}: following the parents of node {int(named[jump.min()])} leads back to it. "

@@ -185,7 +185,7 @@ def packed(
     kv_cu_seqlens: object,
     total: int | tuple[int, int] | None,
 ) -> Mask:
-    """The mask that `atom` makes of the ids of packed documents; nothing past the last document."""
+    """The mask that `atom` makes of the ids; positions past the last document keep nothing."""
     q_total, kv_total = _totals(call, total)
     of_queries = cumulative(call, "cu_seqlens", cu_seqlens, q_total)
     alike = kv_cu_seqlens is None or kv_cu_seqlens is cu_seqlens
@@ -205,7 +205,7 @@ def packed(
 
 
 def _totals(call: str, total: object) -> tuple[int | None, int | None]:
-    """The lengths of the packed queries and keys, None where the last entry says it."""
+    """The lengths of the packed queries and keys; None where the last entry gives it."""
     both = total if isinstance(total, (tuple, list)) else (total, total)
     if len(both) != 2:
         raise errors.tensor_shape(call, "total", list(both), "(q_len, kv_len)")
@@ -213,7 +213,7 @@ def _totals(call: str, total: object) -> tuple[int | None, int | None]:
 
 
 def packed_length(call: str, total: object) -> int | None:
-    """A `total` that is given; None where it follows from the lengths."""
+    """`total`, checked; None where it follows from the lengths."""
     total = plain_number(total)
     if total is not None and (isinstance(total, bool) or not isinstance(total, INTEGERS)):
         raise errors.not_an_integer(call, "total", total, 0)
@@ -221,7 +221,7 @@ def packed_length(call: str, total: object) -> int | None:
 
 
 def cumulative(call: str, name: str, cu_seqlens: object, total: int | None) -> torch.Tensor:
-    """Cumulative lengths `[documents + 1]`, checked where they can be looked at."""
+    """Cumulative lengths `[documents + 1]`, checked if reading them waits for no device."""
     cu_seqlens = integers(call, name, cu_seqlens)
     if cu_seqlens.ndim != 1 or cu_seqlens.numel() < 1:
         raise errors.tensor_shape(call, name, list(cu_seqlens.shape), "[documents + 1]")
@@ -255,10 +255,11 @@ def _one_packing(
 def packed_ids(
     cu_seqlens: torch.Tensor, length: int | None, device: torch.device | str | None = None
 ) -> torch.Tensor:
-    """The document of each of `length` positions, int32, counted from 1; None is the last entry.
+    """The document of each of `length` positions, int32, counted from 1.
 
-    `[length]`, or `[batch, length]` of cumulative lengths `[batch, documents + 1]`, on `device` or
-    theirs. The ids ascend even if unchecked cumulative lengths do not.
+    A `length` of None is the last entry. The result is `[length]`, or `[batch, length]` for
+    cumulative lengths `[batch, documents + 1]`, on `device` or by default theirs. The ids ascend
+    even if unchecked cumulative lengths do not.
     """
     length = int(cu_seqlens[..., -1].max()) if length is None else length
     known = None if torch.compiler.is_compiling() else _documents(cu_seqlens)
@@ -274,7 +275,7 @@ def packed_ids(
 
 
 def _documents(cu_seqlens: torch.Tensor) -> tuple[int, float | None]:
-    """The number of documents, and, from the CPU, the mean length of a token's document."""
+    """The number of documents; and the mean length of a token's document, None on a GPU."""
     count = cu_seqlens.shape[-1] - 1
     if not readable(cu_seqlens):
         return count, None
@@ -354,7 +355,7 @@ def document_from_lengths_by_hand(
 def varlen_by_hand(
     inner: Callable[[int, int], bool], cu_seqlens: ArrayLike, kv_cu_seqlens: ArrayLike, **at: int
 ) -> Bools:
-    """In each document `inner(q, k)` of the last queries of as many steps as it has keys."""
+    """`inner(q, k)` in each document, with its last query at the position of its last key."""
     of_queries, of_keys = np.asarray(cu_seqlens), np.asarray(kv_cu_seqlens)
 
     def keep(b: int, h: int, q: int, k: int) -> bool:

@@ -79,8 +79,7 @@ class _PerDocument(Ways, name="per_document"):
         if align not in _AHEAD:
             raise errors.MaskValueError(
                 f"{call}: align must be one of {', '.join(map(repr, _AHEAD))}, got {align!r}. It "
-                "says which query and key of a document stand at one position where their numbers "
-                "differ."
+                "says whether the last or the first query and key of a document share a position."
             )
         if not isinstance(mask, Mask):
             raise errors.tensor_dtype(call, "mask", type(mask).__name__, "a mask")
@@ -147,9 +146,9 @@ class _PerDocument(Ways, name="per_document"):
 
 
 def _restarted(mask: Node, query: Node, start: Node) -> Node:
-    """`mask` with `query` for the query, and positions counted from `start`.
+    """`mask` with `query` in place of q_idx, and positions counted from `start`.
 
-    Query and key share a document, hence its start: distances stay what they were.
+    Query and key share a document, and so its start: their distance does not change.
     """
 
     def moved(node: Node, by: Node | None = None) -> Node:
@@ -190,7 +189,7 @@ def _ends(ids: torch.Tensor, kv_ids: torch.Tensor) -> tuple[torch.Tensor, torch.
     The places are arbitrary if no key has the id. The host does not wait for a GPU.
     """
     shape = torch.broadcast_shapes(ids.shape[:-1], kv_ids.shape[:-1])
-    # Others than those bound may come in another integer type.
+    # Ids that are bound later may have another integer dtype.
     common = torch.promote_types(ids.dtype, kv_ids.dtype)
     wanted = ids.to(common).expand(*shape, -1).contiguous()
     if kv_ids.shape[-1] == 0:

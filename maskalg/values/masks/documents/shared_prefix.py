@@ -26,15 +26,15 @@ from .document import cumulative, packed_length
 
 __all__ = ["shared_prefix"]
 
-_PAIRS_AT_ONCE: Final = 1 << 26  # of segments that are compared
-# Tables of packed segments are operators of torch, of one operation each: every small operation
-# that makes such a table takes the host as long as a kernel that makes all of it. The GPU backend,
-# once it is loaded, has kernels for them.
+_PAIRS_AT_ONCE: Final = 1 << 26  # pairs of segments compared in one operation
+# A custom operator of torch makes each table of packed segments: done in small operations, every
+# one of them would take the host as long as one kernel for the whole table. The GPU backend
+# registers such kernels when it is loaded.
 SEGMENT_ENDS: Final = "maskalg::segment_ends"
 """The operator of `_ends`."""
 
 SEGMENT_DEPTHS: Final = "maskalg::segment_depths"
-"""Likewise of `_depths`."""
+"""The operator of `_depths`."""
 
 _FROM_CU_SEQLENS: Final = "shared_prefix.from_cu_seqlens"
 _DEPTHS: Final = "shared_prefix.depths"
@@ -80,7 +80,7 @@ class _SharedPrefix(Ways, name="shared_prefix"):
             for entries in (forest.order, forest.end)
         )
         if readable(order) and bool((order.diff(dim=-1) >= 0).all()):
-            # Whatever continues a document follows it at once: one past the last such position.
+            # A document and all that continue it are one range of positions: its end is enough.
             return _depth_first(Table("end", torch.searchsorted(order, end, out_int32=True)))
         places, ends = Table("order", order), Table("end", end)
         of_query, of_key = at(places, Q), at(places, K)
@@ -107,8 +107,8 @@ class _SharedPrefix(Ways, name="shared_prefix"):
             cu_seqlens: cumulative lengths `[segments + 1]`, starting at 0.
             parents: integer `[segments]`: the segment that each continues, negative for none.
                 Segments are packed depth first: the parent is the segment before, or one that
-                this segment continues. With both on the CPU the lengths of paths are known,
-                and choose kernels.
+                this segment continues. If both are on the CPU, the lengths of paths are known,
+                and guide the choice of kernels.
             total: length of the packed sequence; by default the last entry (read from the device
                 once, here). Positions past the last entry keep nothing.
             device: where the mask's table lives; by default that of `cu_seqlens`.
@@ -175,7 +175,7 @@ class _Segments:
         cu_seqlens: int64 `[segments + 1]`.
         past: int64 `[segments]`, one past the last segment that continues each.
         total: positions.
-        device: of what is made for each position.
+        device: where tables with an entry for each position are made.
     """
 
     cu_seqlens: torch.Tensor
@@ -191,16 +191,16 @@ class _Segments:
         total: int | None,
         device: torch.device,
     ) -> _Segments:
-        """Segments of lengths and parents that `_checked` gives, on `device`."""
+        """Segments made of the lengths and parents that `_checked` returns."""
         cu_seqlens = cu_seqlens.long()
         total = int(cu_seqlens[-1]) if total is None else total
         past = _past_each(call, parents.long()).to(cu_seqlens.device)
         return _Segments(cu_seqlens, past, total, device)
 
     def at_positions(self, entries: torch.Tensor, behind: int) -> torch.Tensor:
-        """Entries `[segments]` at every position; `behind` the last segment, that number."""
+        """The entry of its segment at each position, from `[segments]`; `behind` past the last."""
         entries = torch.nn.functional.pad(entries, (1, 1), value=behind)
-        # A copy to the CPU is waited for: it is read at once.
+        # A copy to the CPU must be complete before it is read.
         later = self.device.type != "cpu"
         entries, cu_seqlens = (
             tensor.to(self.device, non_blocking=later) for tensor in (entries, self.cu_seqlens)
@@ -209,13 +209,13 @@ class _Segments:
         return entries[torch.searchsorted(cu_seqlens, places, right=True)]
 
     def ends(self) -> torch.Tensor:
-        """Where the last segment that continues each position's ends, int32 `[total]`."""
+        """For each position, the end of the last segment continuing its own, int32 `[total]`."""
         return self.at_positions(self.cu_seqlens[self.past].int(), 0)
 
     def above(self) -> torch.Tensor:
         """How many tokens stand before each segment in its sequence, int64 `[segments]`."""
         own = self.cu_seqlens.diff()
-        # Added behind each segment, and taken off where it is no longer continued.
+        # Each length is added after its segment, and subtracted once no segment continues it.
         sums = torch.nn.functional.pad(own, (1, 0)).index_add(0, self.past, own, alpha=-1)
         return sums.cumsum(0)[:-1]
 
@@ -223,11 +223,11 @@ class _Segments:
         """The position of each token in its own sequence, int64 `[total]`."""
         moved = self.above() - self.cu_seqlens[:-1]
         places = torch.arange(self.total, device=self.device)
-        # Past the last segment every depth is 0, whatever the position.
+        # Past the last segment every depth is clamped to 0.
         return (places + self.at_positions(moved, -self.total)).clamp(min=0)
 
     def mean_path(self) -> float | None:
-        """Tokens of the path of a token, the mean; None where a device would be waited for."""
+        """The mean number of tokens on a token's path; None if reading it would wait for a GPU."""
         if not readable(self.cu_seqlens):
             return None
         own = self.cu_seqlens.diff()
@@ -248,7 +248,7 @@ def _checked(
 
 
 def _ends(cu_seqlens: torch.Tensor, parents: torch.Tensor, total: int) -> torch.Tensor:
-    """Where the last segment that continues each position's ends, int32 `[total]`."""
+    """For each position, the end of the last segment that continues its own, int32 `[total]`."""
     packed = _Segments.of(_FROM_CU_SEQLENS, cu_seqlens, parents, total, cu_seqlens.device)
     return packed.ends()
 
@@ -264,7 +264,7 @@ for _name, _by_torch in ((SEGMENT_ENDS, _ends), (SEGMENT_DEPTHS, _depths)):
 
 
 def _served(where: torch.device, *tensors: torch.Tensor) -> bool:
-    """Whether tensors lie on the GPU of the result, and nobody watches operations."""
+    """Whether the operators serve: tensors lie on the result's GPU, and no mode sees operations."""
     if where.type != "cuda" or watched(*tensors):
         return False
     here = tensors[0].device
@@ -280,11 +280,11 @@ def _parents(call: str, parents: object) -> torch.Tensor:
 
 
 def _past_each(call: str, parents: torch.Tensor) -> torch.Tensor:
-    """One past the last segment that continues each, of segments in depth-first order."""
+    """For each segment, in depth-first order, one past the last segment that continues it."""
     count = len(parents)
     places = torch.arange(count + 1, device=parents.device)
     own = places[:count]
-    # A segment ends where another continues what stands before it, and all end at the end.
+    # That is the next segment whose parent stands before this one, or the end of all segments.
     above = torch.nn.functional.pad(parents, (0, 1), value=-1)
     past = torch.cat(
         [
@@ -292,7 +292,7 @@ def _past_each(call: str, parents: torch.Tensor) -> torch.Tensor:
             for part in own[:, None].split(max(_PAIRS_AT_ONCE // (count + 1), 1))
         ]
     )
-    # A segment's parent is still open there; without a parent, -1 reads the number that is added.
+    # A parent must reach past its child. Without a parent, index -1 reads the entry added last.
     until = torch.nn.functional.pad(past, (0, 1), value=count + 1)
     right = (parents < own) & (until[parents.clamp(-1, count - 1)] > own)
     if readable(right):
@@ -300,9 +300,9 @@ def _past_each(call: str, parents: torch.Tensor) -> torch.Tensor:
         if len(wrong):
             raise errors.MaskValueError(
                 f"{call}: segment {int(wrong[0])} continues segment {int(parents[wrong[0]])}, "
-                "which is neither the segment before it nor one that this continues. Pack the "
-                "segments depth first, each right behind what it continues, or write "
-                "shared_prefix(ids, parents), which takes any order."
+                "which is neither the segment before it nor one which that segment continues. Pack "
+                "the segments depth first, or write shared_prefix(ids, parents), which takes any "
+                "order."
             )
     elif not torch.compiler.is_compiling():
         torch._assert_async(right.all(), f"{call}: segments are not packed depth first")
@@ -313,7 +313,7 @@ def _past_each(call: str, parents: torch.Tensor) -> torch.Tensor:
 
 
 def shared_prefix_by_hand(ids: ArrayLike, parents: ArrayLike, **at: int) -> Bools:
-    """Own document causal; everything in the documents that its parents lead to."""
+    """Causal in the query's own document; all keys of its parent, of the parent's parent, ..."""
     rows, above = padded(ids, 2), list(np.asarray(parents))
 
     def keep(b: int, h: int, q: int, k: int) -> bool:

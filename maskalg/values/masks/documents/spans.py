@@ -37,17 +37,17 @@ def spans(ids: Entries) -> Mask:
 
 
 def _apart(ids: torch.Tensor) -> torch.Tensor:
-    """Ids in which each token outside all spans has one of its own.
+    """Ids in which each token outside all spans has an id of its own.
 
-    With one id for all of them, their first and last token would enclose nearly every key, and
-    blocks between spans would have to be evaluated to be known as empty.
+    One id for all such tokens would reach from the first of them to the last, and empty blocks
+    between spans could be found only by evaluating them.
     """
     ids = ids if ids.dtype == torch.int64 else ids.to(torch.int32)
     if readable(ids) and ids.shape[-1]:
         highest = ids.cummax(dim=-1).values
         begins = ids < 0
         begins[..., 1:] |= ids[..., 1:] != ids[..., :-1]
-        # Spans in order, each with a higher id than those before: their numbers ascend.
+        # If each span has a higher id than those before it, the spans are numbered in order.
         later = (ids[..., 1:] > highest[..., :-1]) | ~begins[..., 1:] | (ids[..., 1:] < 0)
         if bool(later.all()):
             return begins.cumsum(dim=-1, dtype=torch.int32)

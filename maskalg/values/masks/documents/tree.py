@@ -1,4 +1,4 @@
-"""Token trees: what a drafted token may see of the prompt and of the draft."""
+"""Token trees: drafted tokens see the prompt, their ancestors and themselves."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _like(given: torch.Tensor, rows: list[torch.Tensor]) -> torch.Tensor:
 
 
 def tree_by_hand(parents: ArrayLike, prompt: int | Sequence[int] = 0, **at: int) -> Bools:
-    """A causal prompt of `prompt` tokens, and behind it a tree of tokens that see ancestors."""
+    """A causal prompt of `prompt` tokens, then a tree of tokens that see their ancestors."""
     rows, lengths = padded(parents, 2), np.atleast_1d(np.asarray(prompt))
 
     def keep(b: int, h: int, q: int, k: int) -> bool:
@@ -122,7 +122,7 @@ def rows() -> MaskRows:
 
 
 def _depth_first(count: int) -> NDArray[np.int64]:
-    """Random parents numbered depth first: each is an ancestor of the node before, or it."""
+    """Random parents numbered depth first: each is the node before, or an ancestor of it."""
     random = np.random.default_rng(21)
     parents = [-1]
     for node in range(1, count):

@@ -39,7 +39,7 @@ def flashmask(startend_row_indices: Entries, *, causal: bool) -> Mask:
         startend_row_indices: int32 or int64 `[batch, heads, keys, 1, 2 or 4]`; batch and heads of
             size 1 are broadcast. Heads are those of the queries: repeat the entries of grouped
             key heads.
-        causal: which of the forms it is.
+        causal: True for the first two forms, False for the last two.
 
     `to_flashmask` writes the format.
 

@@ -42,10 +42,11 @@ def attention_slices(
             tensor, read from the device once, here.
         k_ranges: `[slices, 2]` half-open ranges of keys.
         kinds: `[slices]`, by name or number, numbered as MagiAttention's `attn_type_map`.
-        q_len: number of queries the mask can be asked about; by default the largest end of
-            `q_ranges`. Queries in no slice keep nothing.
+        q_len: the most queries of a call; by default the largest end of `q_ranges`. Queries in no
+            slice keep nothing.
 
-    The formula grows with the most slices that meet in one query, not with the number of slices.
+    The formula grows with the largest number of slices that share a query, not with that of all
+    slices.
     `to_attention_slices` writes the format.
 
     Source: MagiAttention (SandAI, 2025).
