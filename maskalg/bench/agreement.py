@@ -7,15 +7,16 @@ from typing import Final
 import torch
 
 TOLERANCE: Final = {torch.bfloat16: 2.0**-5, torch.float16: 2.0**-8, torch.float32: 2.0**-12}
-"""Of `distance`. Rows of the same sums in another order lie four roundings apart at the most; a
-tile of keys that is missed, or counted twice, moves a row of thousands of keys by more."""
+"""The largest `distance` of results that agree. The same sums in another order differ by at most
+four roundings; a tile of keys that is missed or counted twice moves a row of thousands of keys by
+more."""
 
 
 def distance(found: tuple[torch.Tensor, ...], wanted: tuple[torch.Tensor, ...]) -> float:
     """The largest distance of a row of `found` from that of `wanted`, in units of its norm.
 
-    Rows that are small among those of their tensor are measured in a twentieth of the root mean
-    square of all norms. inf where one of both is not finite and the other is something else.
+    The norm of a small row counts as a twentieth of the root mean square of all norms in its
+    tensor. The distance is inf where one of the two is not finite and the other differs.
     """
     return max(_rows_apart(f, w) for f, w in zip(found, wanted, strict=True))
 

@@ -1,4 +1,4 @@
-"""Cases of the bench, shapes, masks and biases people train with, and ways to compute them."""
+"""Cases of the bench: shapes, masks and biases people train with, and ways to compute them."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def backward_of(run: Run, inputs: tuple[torch.Tensor, ...]) -> Callable[[], Any]
     out = run()
     torch.manual_seed(1)
     values = torch.randn(out.shape, device=out.device).to(out.dtype)
-    # In the layout of the output: another one would be copied at each call.
+    # In the layout of the output: a gradient in another layout would be copied at each call.
     gradient = torch.empty_like(out).copy_(values)
     return lambda: torch.autograd.grad(out, inputs, gradient, retain_graph=True)
 
@@ -79,7 +79,7 @@ def heads_inside(inputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
     )
 
 
-_LONGEST_TABLE: Final = 8192  # of 256 MiB, beside which a peer's table of blocks is made
+_LONGEST_TABLE: Final = 8192  # a table of 256 MiB, which leaves room for a peer's table of blocks
 
 Mod = Callable[..., Any]
 
@@ -89,10 +89,10 @@ class Shape:
     """Sizes of query, key and value.
 
     Attributes:
-        batch: sequences.
-        heads: of queries.
+        batch: number of sequences.
+        heads: query heads.
         kv_heads: heads of keys and values, each shared by a group of query heads.
-        length: queries, and keys.
+        length: number of queries, and of keys.
         dim: head dimension of queries and keys.
         value_dim: head dimension of values and of the output, None where it is `dim`.
     """
@@ -139,15 +139,15 @@ FURTHER_SHAPES: Final = {
 
 @dataclass(frozen=True)
 class Case:
-    """One row: our expression, and what the peers need to say the same.
+    """One row of the bench: our expression, and the same in the terms of the peers.
 
     Attributes:
-        shape: of the inputs.
+        shape: shape of the inputs.
         expression: a mask or a score.
         mask_mod, score_mod: FlexAttention's functions; None is everything, and no bias.
         sdpa_causal: `is_causal` of `scaled_dot_product_attention`, None where it has no such mask.
-        ids: of the documents, ascending, None where there are none.
-        row: the name without the shape's.
+        ids: ids of the documents, ascending; None where there are no documents.
+        row: the name of the case without that of the shape.
     """
 
     shape: Shape
@@ -178,7 +178,7 @@ def _packed(sizes: torch.Tensor, length: int, device: str) -> torch.Tensor:
 
 
 def blocks(length: int, device: str) -> torch.Tensor:
-    """Which blocks of 128 a sparse pattern keeps: a tenth, and those of the diagonal."""
+    """The blocks of 128 that a sparse pattern keeps: a tenth of all, and the diagonal."""
     side = -(-length // 128)
     chosen = torch.rand(side, side, generator=torch.Generator().manual_seed(0)) < 0.1
     return (chosen | torch.eye(side, dtype=torch.bool)).to(device)
@@ -310,14 +310,14 @@ def rows(shape: Shape, device: str) -> dict[str, Case]:
 
 @lru_cache(maxsize=2)
 def _tables(length: int, device: str) -> tuple[torch.Tensor, torch.Tensor]:
-    """Which half of all pairs is kept, and a bias of each."""
+    """A mask that keeps half of all pairs, and a bias for each pair."""
     generator = torch.Generator(device).manual_seed(0)
     drawn = torch.randn(length, length, generator=generator, device=device, dtype=torch.bfloat16)
     return drawn > 0, drawn
 
 
 def _tables_of_pairs(shape: Shape, device: str) -> dict[str, Case]:
-    """Masks and biases that are told pair by pair, the same for all heads."""
+    """Masks and biases that are given pair by pair, the same for all heads."""
     kept, drawn = _tables(shape.length, device)
 
     def looked_up(b: Any, h: Any, q: Any, k: Any) -> Any:

@@ -37,7 +37,7 @@ def inputs_of(case: Case, dtype: torch.dtype, *, gradients: bool) -> tuple[torch
 def contenders(
     case: Case, inputs: tuple[torch.Tensor, ...], peers: Sequence[str] = ()
 ) -> dict[str, Callable[[], Contender]]:
-    """By name, what makes a contender of the case; ours is first. Others are `peers`, or all."""
+    """Functions that make the contenders of a case, by name: ours, then `peers`, or all."""
     q, k, v = inputs
 
     def shared(make: Callable[[], Run]) -> Callable[[], Contender]:
@@ -47,7 +47,7 @@ def contenders(
         "maskalg": shared(lambda: partial(attention, q, k, v, case.expression)),
         "FlexAttention": shared(partial(_flex, case, case.mask_mod, q, k, v)),
     }
-    if case.ids is not None:  # documents, whose ids it looks up at both indices
+    if case.ids is not None:  # as a mask_mod it looks up ids of documents at both indices
         found[INTERVALS] = shared(lambda: _flex(case, _intervals(case), q, k, v))
     if case.sdpa_causal is not None:
         from torch.nn.attention import SDPBackend
@@ -69,7 +69,7 @@ def _flex(
 ) -> Run:
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
-    # A new compilation for each case: FlexAttention would turn dense after eight of them.
+    # Compiles each case afresh: after eight compilations FlexAttention would compute densely.
     torch._dynamo.reset()
     block_mask = None
     if mask_mod is not None:

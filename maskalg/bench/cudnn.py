@@ -13,7 +13,7 @@ from ..values.algebra import Mask
 from .cases import Case, Contender, heads_inside, why_absent
 
 NAME: Final = "cuDNN flex_attention"
-_MOST_ENDPOINTS: Final = 129  # of a query; it goes through all of them for each block
+_MOST_ENDPOINTS: Final = 129  # of one query; the kernel goes through all of them for each block
 
 
 @cache
@@ -25,7 +25,7 @@ def missing() -> str | None:
 def cudnn_flex_attention(
     case: Case, inputs: tuple[torch.Tensor, ...]
 ) -> dict[str, Callable[[], Contender]]:
-    """Its contender in a case, none where it does not run or the case has a bias."""
+    """Its contender in a case; none if it does not run here, or if the case has a bias."""
     if not isinstance(case.expression, Mask) or missing() is not None:
         return {}
     return {NAME: partial(_contender, case, case.expression, inputs)}

@@ -1,7 +1,7 @@
 """The cases' masks and scores as FlashAttention-4 takes them: functions compiled by its CuTe.
 
-Imported only where it is installed. Positions are vectors of one or two entries, masks always of
-one; the text of a function and what it closes over are FlashAttention-4's key to its kernels.
+Imported only where it is installed. Positions are vectors of one or two entries, those of masks
+always of one. FlashAttention-4 finds the kernel of a function by its text and captured values.
 """
 
 # mypy: allow-untyped-defs
@@ -79,7 +79,7 @@ def added(gradient, score, batch, head, q_idx, kv_idx, seqlen_info, aux_tensors)
 def first_keys(ids: torch.Tensor) -> torch.Tensor:
     """The first key of each query's document, and zeros.
 
-    The last tile of queries reads on past the end, by less than a tile.
+    The last tile of queries reads past the end, by less than a tile.
     """
     return torch.nn.functional.pad(torch.searchsorted(ids, ids), (0, 192)).to(torch.int32)
 
@@ -93,7 +93,7 @@ def mask_mod(name: str, case: Case) -> tuple[Mod, list[torch.Tensor] | None]:
 
 
 def score_mod(name: str, case: Case) -> tuple[Mod, Mod]:
-    """A score by its name, and how its gradient goes back."""
+    """A score by its name, and the function that takes its gradient back."""
     return _SCORES[name](case.shape.heads), added
 
 

@@ -38,12 +38,12 @@ class _Drawn:
         return torch.searchsorted(ends, torch.arange(self.length, device=self.device), right=True)
 
     def recurring(self, kinds: int, longest: int, seed: int) -> torch.Tensor:
-        """Documents of a few ids each, so that an id comes again."""
+        """Ids of documents of 1 to `longest` tokens, drawn from `kinds` ids, so that ids recur."""
         return self.integers(kinds, seed)[self.documents(longest, seed)]
 
 
 def families(length: int, device: str = "cpu", heads: int = 2) -> dict[str, Callable[[], Mask]]:
-    """By name, what builds each mask over `length` queries and keys.
+    """Functions that build each mask over `length` queries and keys, by name.
 
     Args:
         length: positions, a power of two from 4096.

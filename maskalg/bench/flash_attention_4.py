@@ -1,4 +1,4 @@
-"""FlashAttention-4 as a contender: what is built into it, and masks written as its functions."""
+"""FlashAttention-4 as a contender: with built-in masks, and with masks written as functions."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ Call = Callable[..., Any]
 
 @dataclass(frozen=True)
 class Spelling:
-    """How FlashAttention-4 says a case.
+    """A case as FlashAttention-4 takes it.
 
     Attributes:
-        fixed: arguments that say the mask, None where no arguments do.
-        mask: the mask in `cute_mods`, None where there is none to say.
-        packed: `fixed` speaks of each document, as `flash_attn_varlen_func` takes them.
-        score: the score in `cute_mods`, with either spelling of the mask.
-        options: further arguments, with either spelling.
+        fixed: arguments that give the mask; None if no arguments do.
+        mask: the name of the mask in `cute_mods`; None if it has none there.
+        packed: whether `fixed` holds within each document, for `flash_attn_varlen_func`.
+        score: the name of the score in `cute_mods`, for `fixed` and for `mask`.
+        options: further arguments, for `fixed` and for `mask`.
     """
 
     fixed: dict[str, Any] | None
@@ -67,9 +67,9 @@ def missing() -> str | None:
 def flash_attention_4(
     case: Case, inputs: tuple[torch.Tensor, ...]
 ) -> dict[str, Callable[[], Contender]]:
-    """Its contenders in a case, none where it does not run.
+    """Its contenders in a case; none if it does not run here.
 
-    Where gradients are asked for, once more with gradients of the same bits every time, as ours.
+    For gradients there is one more, whose gradients have the same bits in every run, as ours do.
     """
     spelling = SPELLINGS.get(case.row)
     if spelling is None or missing() is not None:
@@ -90,18 +90,18 @@ def flash_attention_4(
 
 
 def tiles(dim: int) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Blocks of its forward and backward lists on Hopper: what a program of it takes at once."""
+    """The blocks of its forward and backward lists on Hopper, those that its programs compute."""
     return ((192, 128), (128, 128)) if dim <= 64 else ((128, 128), (64, 128))
 
 
 def dense(case: Case, spelling: Spelling, _: torch.device, **further: Any) -> Call:
-    """With a mask that its arguments say."""
+    """Its function with the mask given by arguments."""
     flash_attn_func = importlib.import_module("flash_attn.cute").flash_attn_func
     return partial(flash_attn_func, **(spelling.fixed or {}), **_scored(case, spelling), **further)
 
 
 def packed(case: Case, spelling: Spelling, device: torch.device, **further: Any) -> Call:
-    """With each document a sequence of its own, so that the mask within it is what is said."""
+    """Its function with each document as a sequence, and the mask within it given by arguments."""
     assert case.ids is not None
     lengths = case.ids.unique_consecutive(return_counts=True)[1].repeat(case.shape.batch)
     ends = torch.nn.functional.pad(lengths.cumsum(0), (1, 0)).to(device, torch.int32)
@@ -119,7 +119,7 @@ def packed(case: Case, spelling: Spelling, device: torch.device, **further: Any)
 
 
 def sparse(case: Case, spelling: Spelling, device: torch.device) -> Call:
-    """With a mask as a function, and lists of the blocks it touches, which are ours."""
+    """Its function with the mask as a function, and our lists of the blocks that it touches."""
     library = importlib.import_module("flash_attn.cute")
     blocks_of = importlib.import_module("flash_attn.cute.block_sparsity").BlockSparseTensorsTorch
     mods = importlib.import_module(".cute_mods", __package__)

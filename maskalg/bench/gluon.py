@@ -1,7 +1,7 @@
-"""Whether the Gluon kernels compute on a GPU what the plain ones do.
+"""Compares the results of the Gluon kernels with those of the plain ones on a GPU.
 
 `python -m maskalg.bench.gluon 0` compares them on the first GPU. `backends/triton/trust.py` runs it
-with a Triton that nobody tested.
+with a version of Triton that was not tested.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ def main(device: int) -> int:
 
 
 def computed(switch: str, kind: str, dim: int, heads: int, length: int) -> list[torch.Tensor]:
-    """Output and gradients of a call with the tier of the switch."""
+    """Output and gradients of a call with the plain kernels, or with those of Gluon, by switch."""
     os.environ[trust.SWITCH] = switch
     for cached in (trust.verdict, structure_plan, backward_plan):
         cached.cache_clear()
-    look_again()  # what is remembered of calls was chosen with the other tier
+    look_again()  # launches remembered from earlier calls are those of the other tier
     window, ids = causal & sliding(200), torch.arange(length, device="cuda") // 300
     scores: dict[str, Expression] = {
         "causal": causal,

@@ -1,4 +1,4 @@
-"""Times of contenders, interleaved: what ran just before moves a GPU by several per cent."""
+"""Times of contenders, interleaved: the previous one changes a GPU's speed by several per cent."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .cases import Case, Contender, mask_of
 from .contenders import contenders, inputs_of
 
 FARTHEST: Final = 0.02
-"""Relative distance at which a result counts as another one: some times the error of bfloat16."""
+"""The relative distance from which on results count as different: several errors of bfloat16."""
 _SLOT_MS: Final = 25
 
 ALONE: AbstractContextManager[Any] = nullcontext()
@@ -26,15 +26,15 @@ ALONE: AbstractContextManager[Any] = nullcontext()
 
 @dataclass(frozen=True)
 class Row:
-    """Milliseconds of each contender in each round, and what they computed.
+    """Times of the contenders in a case, and how far their results differ.
 
     Attributes:
-        name: of the case.
-        times: by contender, ours first.
-        flops: of the kept pairs alone, two for each and each head dimension of a product: forward
-            one product over that of the keys and one over that of the values, backward three and
-            two.
-        distances: by contender, of its result from ours, relative to the norm of ours.
+        name: name of the case.
+        times: milliseconds in each round, by contender, ours first.
+        flops: operations on kept pairs only: two for each pair and head dimension of a product.
+            The forward pass has one product over the dimension of keys and one over that of values,
+            the backward pass three and two.
+        distances: by contender, the distance of its result from ours, relative to the norm of ours.
         missing: contenders that failed or computed something else, and why.
     """
 
@@ -101,7 +101,7 @@ def first_calls(
 
 
 def distance(found: tuple[torch.Tensor, ...], wanted: tuple[torch.Tensor, ...]) -> float:
-    """Of all tensors together, relative to the norm of `wanted`."""
+    """The distance of all tensors together, relative to the norm of `wanted`."""
     pairs = [(f.float(), w.float()) for f, w in zip(found, wanted, strict=True)]
     apart = sum(float((f - w).square().sum()) for f, w in pairs)
     return math.sqrt(apart / sum(float(w.square().sum()) for _, w in pairs))
@@ -117,8 +117,8 @@ def interleaved(functions: dict[str, Callable[[], Any]], rounds: int) -> dict[st
     """Milliseconds a call of each function in each round, one function after the other.
 
     Each round has another order, the same in every run, so that none always follows the one that
-    heats the GPU most. As in `timeit`, Python's garbage is not collected in between: what a
-    compiler left behind makes a collection as long as a short call.
+    heats the GPU most. As in `timeit`, Python collects no garbage in between: after a compilation,
+    one collection takes as long as a short call.
     """
     repeats: dict[str, int] = {}
     times: dict[str, list[float]] = {name: [] for name in functions}

@@ -56,7 +56,7 @@ def markdown(rows: Iterable[Row]) -> str:
 
 
 def _cell(row: Row, peer: str, notes: list[str]) -> str:
-    """Time and ratio, or a dash; a reason is added to `notes`, which numbers it."""
+    """Time and ratio, or a dash with the number of a note; a new reason is added to `notes`."""
     if peer in row.times:
         return f"{row.median(peer):.3f} x{row.ratio(peer):.2f}"
     if peer not in row.missing:

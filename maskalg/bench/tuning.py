@@ -1,6 +1,6 @@
 """The search for a tile: a climb from the tables' tiles, and a final against the table's own.
 
-Nothing here launches or times by itself: both are given, so that tests need no clock.
+Launching and timing are passed in as functions, so that tests need no clock.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from .agreement import TOLERANCE, distance
 Result = tuple[torch.Tensor, ...]
 Run = Callable[[], Result]
 Measure = Callable[[dict[str, Run], int], dict[str, list[float]]]
-"""Milliseconds of each function in each of so many rounds, one function after the other."""
+"""Milliseconds of each function in each round, for a number of rounds."""
 
 LEAST_GAIN: Final = 0.02
-"""The least gain, beside the noise that was seen, by which a tile replaces the table's."""
+"""A tile replaces the table's if it is faster by more than this, and by more than the noise."""
 
 _FINALISTS: Final = 4
 _SCREENING_ROUNDS: Final = 3
@@ -53,13 +53,13 @@ class Finding:
         key: what a tile is chosen by.
         default: the table's tile.
         best: the fastest, which may be the table's.
-        ratio: time of the table's tile over that of `best`: the median over rounds, and of cases
-            the geometric mean.
-        spread: the least and the most ratio of a round.
-        noise: how far the table's tile was from itself in the same rounds, relative.
+        ratio: time of the table's tile over that of `best`: the median over rounds, and the
+            geometric mean over cases.
+        spread: the smallest and the largest ratio of a round.
+        noise: the relative difference between two runs of the table's tile in the same rounds.
         kept: whether `best` is worth replacing the table's.
         tried: how many tiles were timed.
-        left_out: tiles that were not, and why.
+        left_out: tiles that were not timed, and why.
     """
 
     key: Key
@@ -76,7 +76,7 @@ class Finding:
 def search(key: Key, cases: list[Trials], measure: Measure, rounds: int) -> Finding:
     """Find the fastest tile for the key that all cases share.
 
-    The first case alone decides who comes into the final; there all cases count, and the table's
+    The first case alone decides which tiles reach the final. There all cases count, and the table's
     tile runs twice, which shows how much of a difference is noise.
     """
     field_of = _Field(key, cases[0], measure)
@@ -104,7 +104,7 @@ def search(key: Key, cases: list[Trials], measure: Measure, rounds: int) -> Find
 
 
 class _Entrants:
-    """The tiles of a case that compute what the table's computes."""
+    """The tiles of a case that compute the same result as the table's tile."""
 
     def __init__(self, key: Key, case: Trials, default: Configuration) -> None:
         self._kernel, self._case = key.kernel, case
@@ -161,7 +161,7 @@ class _Field:
             candidates = neighbours(self.case.architecture, self.key, fastest[0])
 
     def fastest(self, count: int) -> list[Configuration]:
-        """The tiles with the greatest ratios, the table's not among them."""
+        """The tiles with the greatest ratios, without the table's tile."""
         return sorted(self.ratios, key=lambda tile: -self.ratios[tile])[:count]
 
     def _time(self, candidates: tuple[Configuration, ...]) -> bool:

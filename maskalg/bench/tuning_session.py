@@ -57,14 +57,14 @@ def tuning_cases(head_dim: int, device: str) -> dict[str, Case]:
 
 @dataclass(frozen=True)
 class Wanted:
-    """The choices of a tuning session.
+    """What a tuning session is asked to tune.
 
     Attributes:
         cases: names of `tuning_cases`; those of one kind of mask are tuned together.
-        dims: head dimensions, each the most of a size (`maskalg.tiles.shapes.SIZES`).
-        dtype: of the inputs.
-        kernels: which ones.
-        rounds: of each final.
+        dims: head dimensions, each the largest of a size (`maskalg.tiles.shapes.SIZES`).
+        dtype: dtype of the inputs.
+        kernels: the kernels to tune.
+        rounds: number of rounds of each final.
     """
 
     cases: tuple[str, ...]
@@ -106,7 +106,7 @@ def findings(wanted: Wanted) -> Iterator[Finding]:
 
 
 def kept(finding: Finding, before: Choices) -> Choices:
-    """The choices with what was found: the tile that was faster, or the table's again."""
+    """The choices after a finding: its tile if that was faster, else none, so the table's again."""
     choices = dict(before.by_key)
     choices.pop(finding.key, None)
     if finding.kept:
@@ -121,7 +121,7 @@ def kept(finding: Finding, before: Choices) -> Choices:
 
 
 def store(finding: Finding, machine: Machine) -> None:
-    """Keep what was found among what is stored for the machine."""
+    """Add a finding to the choices stored for the machine."""
     try:
         before = read(path_of(machine), machine)
     except (Unusable, FileNotFoundError):

@@ -1,4 +1,4 @@
-"""Rows of the bench by several processes: all compile, one at a time has the GPU for its turns.
+"""Rows of the bench in several processes: all compile, and one at a time times on the GPU.
 
 A row compiles for ten seconds, most of it FlexAttention's, and is timed for one.
 """
@@ -35,11 +35,11 @@ def measured(
 ) -> Iterator[Row]:
     """The rows of these cases, in their order; arguments as of `measure`.
 
-    First calls of one process may run while another times: with several, look at medians of more
-    rounds.
+    First calls of one process may run while another times: with several workers, take more rounds
+    and look at medians.
 
     Raises:
-        BrokenProcessPool: if a process does not come to its first row.
+        BrokenProcessPool: if a process ends before its first row.
     """
     work = partial(_row, rounds=rounds, backward=backward, peers=peers)
     if workers == 1:

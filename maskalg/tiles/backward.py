@@ -1,4 +1,4 @@
-"""Tiles of the kernels of gradients: as those of `forward.py`."""
+"""Tiles of the gradient kernels, in tables like those of `forward.py`."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _BACKWARD_KEYS: Final[Plain] = {
     (128, 4): (Tile(32, 32, 8, 1), Tile(16, 32, 4, 1)),
     (256, 4): (Tile(16, 16, 8, 1), Tile(16, 16, 8, 1, one_loop=True), Tile(16, 16, 4, 1)),
 }
-# Few tiles a row, most of them masked: fewer queries at a time waste fewer elements, and leave
-# registers for what the mask reads.
+# For rows of few tiles, most of them masked: fewer queries at a time waste fewer elements, and
+# leave registers for what the mask reads.
 _BACKWARD_KEYS_SPARSE: Final[Plain] = {
     **_BACKWARD_KEYS,
     (64, 2): (Tile(32, 64, 4, 2), Tile(32, 32, 4, 2)),
@@ -37,12 +37,12 @@ _BACKWARD_QUERIES_SPARSE: Final[Plain] = {
     (64, 2): (Tile(64, 64, 4, 2, one_loop=True), Tile(64, 32, 4, 2, one_loop=True)),
     (128, 2): (Tile(64, 64, 4, 2, one_loop=True), Tile(64, 32, 4, 2, one_loop=True)),
 }
-# Instead of the above where single warps multiply, and where shared memory is small too; as in
-# `forward.py`. Eight warps hold the sums of 64 keys, and what is multiplied, in half the registers.
+# Replacements where single warps multiply, and where shared memory is small too; see `forward.py`.
+# Eight warps need half the registers for the sums of 64 keys and for the operands.
 _WARPS_QUERIES: Final[Plain] = {
     (256, 2): (Tile(64, 32, 8, 2), Tile(32, 32, 4, 1)),
 }
-# Of the gradients of tables: by tiles of 16 keys they spill 500 bytes and more, but on sm_120.
+# For the gradients of tables, which spill 500 bytes and more with 16 keys, except on sm_120.
 _ENTRIES: Final[Plain] = {
     (256, 4): (Tile(16, 32, 8, 1), Tile(16, 16, 8, 1)),
 }
@@ -89,7 +89,7 @@ def backward_tiles_for(
     return table[at]
 
 
-# Of heads of more than 128 dimensions, whatever their pattern: by size.
+# For heads of more than 128 dimensions, by kernel and size, whatever the pattern.
 _WIDE: Final = {
     ("queries", 192): HopperBackwardTile(64, 3),
     ("keys", 192): HopperBackwardTile(64, 3, divided=True),
@@ -131,15 +131,16 @@ def one_pass_for(
     additive: bool,
     weighted: bool = False,
 ) -> Least | None:
-    """From what sizes on one kernel computes all gradients, None where none does.
+    """The least sizes for which one kernel computes all gradients; None if no such kernel serves.
 
-    Lengths and the width of a band decide which serves; no kernel is compiled for their values.
+    Lengths and the width of a band choose between it and two kernels; nothing is compiled for their
+    values.
 
-    The mask must be one for all batch entries and heads. Arguments as above; `additive` says
+    The mask must be the same for all batch entries and heads. Arguments as above; `additive` says
     whether a bias, if any, is only added to the score.
     """
     served = architecture == "sm_90" and element_bytes == 2 and additive and not weighted
-    # Of softmax rows whose bias, if any, is only added to the score: a formula needs the score,
-    # which is not made by itself, and its derivative too many registers.
+    # It serves a softmax whose bias, if any, is only added to the score. Another bias needs the
+    # score itself, which this kernel does not compute, and too many registers for its derivative.
     found = PATTERNS[pattern]
     return found.least if served and head_pad in found.one_pass else None

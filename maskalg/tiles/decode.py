@@ -1,4 +1,4 @@
-"""Tiles of few queries against many keys, which programs share: tables as of `tiles`."""
+"""Tiles for few queries against many keys, which several programs divide among themselves."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Final
 from .patterns import PATTERNS
 from .shapes import Tile, machine
 
-# Rows of a tile, queries and the heads that share their keys: the first that holds all, else the
-# last. 64 are multiplied by a warpgroup, where there are any, out of tiles that are copied by
-# descriptor; Triton's compiler fails on that where tables are read at each element.
+# Rows of a tile, which are queries of all heads that share keys: the smallest side that holds all
+# rows, else the largest. Where there are warpgroups, one multiplies 64 rows, out of tiles copied by
+# descriptor; Triton's compiler fails on that if tables are read at each element.
 SIDES: Final = (16, 32, 64)
 
-# Keys: (largest padded head dimension, bytes of an element, rows). Measured on an H200: of few rows
-# keys are read as fast as memory gives them, so what counts is how many are on their way.
+# By (largest padded head dimension, bytes of an element, rows). Measured on an H200: with few rows
+# the bandwidth of memory is the limit, so the number of keys in flight counts.
 _TILES: Final[dict[tuple[int, int, int], tuple[Tile, ...]]] = {
     (64, 2, 16): (Tile(16, 128, 4, 4), Tile(16, 64, 4, 3)),
     (64, 2, 32): (Tile(32, 128, 4, 3), Tile(32, 64, 4, 3)),
@@ -30,24 +30,24 @@ _TILES: Final[dict[tuple[int, int, int], tuple[Tile, ...]]] = {
     (128, 4, 32): (Tile(32, 16, 4, 2),),
     (256, 4, 16): (Tile(16, 32, 8, 1), Tile(16, 16, 4, 2)),
 }
-# Of many rows, two or three programs share a multiprocessor: each hides what others begin and end
-# with. Measured with few rows a tile; of three waves at least they are faster.
+# With many tiles of rows, two or three programs share a multiprocessor, and each hides the start
+# and the end of the others. Measured with few rows in a tile; faster from three waves on.
 _CROWDED: Final[dict[tuple[int, int, int], Tile]] = {
     (64, 2, 16): Tile(16, 64, 4, 3),
     (128, 2, 16): Tile(16, 64, 4, 2),
 }
-# Of keys in pages, whose numbers are read before them: two programs share a multiprocessor, and one
-# reads while the other waits.
+# For keys in pages, whose page numbers must be read first: two programs share a multiprocessor, and
+# one reads while the other waits.
 _PAGED: Final[dict[tuple[int, int, int], Tile]] = {
     (128, 2, 16): Tile(16, 64, 4, 3),
 }
-# Instead of these where single warps multiply, as in `tiles`.
+# Replacements where single warps multiply, as in `forward.py`.
 _WARPS: Final[dict[tuple[int, int, int], tuple[Tile, ...]]] = {
     (64, 2, 32): (Tile(32, 64, 4, 3), Tile(32, 32, 4, 2)),
     (128, 2, 32): (Tile(32, 64, 4, 3), Tile(32, 32, 4, 2)),
     (128, 4, 16): (Tile(16, 32, 4, 2), Tile(16, 16, 4, 1)),
 }
-# And where shared memory is small too: a tile less on its way.
+# Replacements where shared memory is small too: one tile less in flight.
 _SMALL: Final[dict[tuple[int, int, int], tuple[Tile, ...]]] = {
     **_WARPS,
     (64, 2, 16): (Tile(16, 128, 4, 3), Tile(16, 64, 4, 3)),
@@ -78,7 +78,7 @@ def decode_tiles_for(
 
     Args:
         architecture, head_pad, element_bytes, pattern: as of `tiles_for`.
-        rows: queries of one head, or of all that share keys.
+        rows: number of queries of one head, or of all heads that share keys.
         described: whether keys and values can be copied by descriptor.
         crowded: whether there are more than three tiles of rows for each multiprocessor.
         paged: whether keys lie in pages.

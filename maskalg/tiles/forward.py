@@ -13,9 +13,9 @@ from .pattern import Plain, of_size
 from .patterns import PATTERNS
 from .shapes import INTERPRETER, HopperTile, Tile, machine
 
-# Where single warps multiply, instead: compiled for sm_80, sm_86, sm_89 and sm_120, not
-# measured; what fits into registers with what catalogued masks and biases need. All of these, and
-# those that are left of the above, fit into small shared memory too.
+# Replacements where single warps multiply: compiled for sm_80, sm_86, sm_89 and sm_120, not
+# measured. They leave registers for what masks and biases of the catalogue need. These tiles, and
+# those of the patterns that they do not replace, fit into small shared memory too.
 _WARPS: Final[Plain] = {
     (256, 2): (Tile(64, 32, 8, 2), Tile(32, 32, 4, 1)),
     (128, 4): (Tile(32, 32, 4, 2), Tile(32, 16, 4, 1)),
@@ -36,10 +36,10 @@ def tiles_for(
     """Candidates in the order to try.
 
     Args:
-        architecture: "sm_90" and the like, "gfx942" and the like, or "interpreter".
+        architecture: such as "sm_90" or "gfx942", or "interpreter".
         head_pad: the larger of the padded head dimensions of key and value, at most 256.
-        element_bytes: 1, 2 or 4; what is of 1 byte is multiplied as of 2.
-        pattern: what a row of the mask looks like.
+        element_bytes: 1, 2 or 4; elements of 1 byte take the tiles of 2.
+        pattern: the name of the pattern of the mask's rows.
     """
     if architecture == "interpreter":
         return INTERPRETER
@@ -63,7 +63,7 @@ def hopper_tile_for(
     """The configuration of the warp-specialised kernel, or None where the plain one serves.
 
     Arguments as of `tiles_for`; `size` as of `size_of`; `biased` says whether the expression
-    changes scores, `weighted` whether what comes of it is the weight itself.
+    changes scores, `weighted` whether its result is the weight itself, without a softmax.
     """
     if architecture != "sm_90" or element_bytes > 2:
         return None

@@ -16,33 +16,34 @@ from ..proof.proof import closed_forms_of
 from .shapes import HopperBackwardTile, HopperTile, Least, Tile
 
 SHORT_ROW: Final = 1024
-"""Keys of a row that is computed as a window is: measured without a bias, of softmaxes."""
+"""The most keys of a row that takes the tiles of a window. Measured for softmaxes without bias."""
 
 LONG_DOCUMENT: Final = 2048
-"""Keys of a document, of the mean, from which on rows are long: measured at 128 dimensions."""
+"""The mean length of a token's document from which on rows are long: measured at 128 dimensions."""
 
 LONG_PATH: Final = 1000
-"""Likewise, of a path of documents that share prefixes; shorter ones were not measured."""
+"""Likewise for paths of documents that share prefixes; shorter paths were not measured."""
 
 MOST_SPARED: Final = (1.12, 1.3)
-"""Pairs of large tiles, in those of small ones: up to which large ones are faster, and from which
-small ones are. Measured at 128 dimensions, of masks by bits (docs/performance.md)."""
+"""Ratios of the pairs in large tiles to those in small ones: up to the first, large tiles are
+faster, and from the second on, small ones. Measured at 128 dimensions with masks by bits
+(docs/performance.md)."""
 
 LONG_RUN: Final = 16
-"""Tiles of 128 in a run, of the mean, from which on one kernel computes all gradients faster."""
+"""The mean number of tiles of 128 in a run from which on one kernel for all gradients is faster."""
 
 Counted: TypeAlias = Literal["small", "large", "large, in long runs"]
 """The tiles that serve rows whose tiles were counted."""
 
 
 def tiles_of_counts(small: float, large: float, run: float) -> Counted | None:
-    """The tiles that serve rows of these counts, None where the formula tells as well.
+    """The tiles that serve rows of these counts; None if the pattern of the formula does as well.
 
-    Large tiles take less for each pair, and hold pairs that small ones would spare.
+    Large tiles take less time for each pair, but compute pairs that small tiles would skip.
 
     Args:
-        small, large: how many tiles of 64 and of 128 positions a row of so many keeps: means.
-        run: how many tiles of 128 queries follow one another in a row of keys: a mean.
+        small, large: the mean number of tiles kept in a row of tiles, of 64 and of 128 positions.
+        run: the mean number of tiles of 128 queries that follow one another in a row of keys.
     """
     if 2 * large > MOST_SPARED[1] * small:
         return "small"
@@ -53,7 +54,7 @@ def tiles_of_counts(small: float, large: float, run: float) -> Counted | None:
 
 _T = TypeVar("_T")
 PerBias: TypeAlias = Mapping[int, tuple[_T | None, _T | None]]
-"""By size of heads (`size_of`): of scores without a bias, and with one."""
+"""By size of heads (`size_of`): the tile for scores without a bias, and with one."""
 
 Plain: TypeAlias = dict[tuple[int, int], tuple[Tile, ...]]
 """Candidates in order, by (largest padded head dimension, bytes of an element)."""
@@ -63,7 +64,7 @@ class Rows:
     """Facts of the rows of a structure that choose a pattern.
 
     Attributes:
-        reads: whether a tensor is read position by position; of `gradients`, by the mask.
+        reads: whether a tensor is read position by position; for `gradients`, by the mask only.
         pairs: whether a tensor with an entry for each query and key is read.
         gradients: whether the tiles are those of gradients.
     """
@@ -91,7 +92,7 @@ class Rows:
 
     @property
     def cut_again(self) -> bool:
-        """Whether two bounds cut their left end: that of a window, and that of a document."""
+        """Whether two bounds cut the left end of rows, such as a window's and a document's."""
         return self._ends[0] > 1
 
 
@@ -105,26 +106,26 @@ class Pattern:
     """A pattern of rows, and its tiles.
 
     Attributes:
-        name: as keys of tuned tiles have it.
-        place: its place among the patterns, in what is listed and tried.
-        holds: whether rows are so; of no rows do two patterns.
-        plain: candidates of the plain forward kernel on NVIDIA.
-        hopper: tiles of the warp-specialised forward kernel; the plain one serves what is not
-            listed: biased rows of 64 dimensions that read nothing, which four warps a program
-            balance better, and what would spill registers.
-        weighted: likewise, of weights that have a formula, which need neither maximum nor
-            correction, biased or not; by size alone.
-        float8: as `hopper`, of float8 inputs.
-        long: whether rows are long, as the plain kernels of gradients see them.
-        queries, keys: tiles of the warp-specialised kernels of gradients, up to 128 dimensions.
-        weighted_queries, weighted_keys: likewise, of weights that have a formula; of 128.
-        one_pass: padded head dimensions of which one kernel computes all gradients.
-        least: from what sizes on it does.
+        name: its name in the keys of tuned tiles.
+        place: its place in the order of patterns.
+        holds: whether rows have this pattern; no rows have two.
+        plain: candidates for the plain forward kernel on NVIDIA.
+        hopper: tiles of the warp-specialised forward kernel. The plain kernel serves the cases that
+            are not listed: biased rows of 64 dimensions that read nothing, which programs of four
+            warps balance better, and those that would spill registers.
+        weighted: likewise for weights with a formula, biased or not, by size only; they need
+            neither a maximum nor its correction.
+        float8: as `hopper`, for float8 inputs.
+        long: whether the plain gradient kernels treat rows as long.
+        queries, keys: tiles of the warp-specialised gradient kernels, up to 128 dimensions.
+        weighted_queries, weighted_keys: likewise for weights with a formula, at 128 dimensions.
+        one_pass: padded head dimensions at which one kernel computes all gradients.
+        least: the least sizes for which it does.
         described: whether few queries take tiles of many rows, copied by descriptor.
-        short: the pattern of rows of few keys, where it is another.
-        long_documents, long_paths: likewise, of documents, or of paths of documents that share
-            prefixes, that are known to be long.
-        large: the pattern of rows that large tiles serve, where it is another.
+        short: the pattern for rows of few keys, if it is another.
+        long_documents, long_paths: the pattern for documents, or paths of documents that share
+            prefixes, that are known to be long, if it is another.
+        large: the pattern for rows that large tiles serve, if it is another.
         looked_up: whether one kernel for all gradients was measured with rows that are looked up.
     """
 

@@ -11,7 +11,8 @@ class Tile:
     """A configuration of the forward kernel.
 
     `block_q` queries by `block_kv` keys are computed at a time by `warps` warps, with `stages`
-    tiles of keys and values in flight; `one_loop` for masked and full tiles alike, or two.
+    tiles of keys and values in flight. With `one_loop`, one loop computes masked and full tiles;
+    without, two do.
     """
 
     block_q: int
@@ -26,19 +27,19 @@ _LAST: Final = (Tile(16, 16, 8, 1), Tile(16, 16, 4, 1))
 
 
 def in_turn(tiles: tuple[Tile, ...]) -> tuple[Tile, ...]:
-    """The tiles of a table, if any, and behind them those to try where Triton compiles none of
-    them, or all of them spill.
+    """The tiles of a table, if any, then those to try if Triton compiles none of them, or if all of
+    them spill.
 
-    The last of the table first, by eight warps: their threads hold half as much as those of four,
-    and the tile is no smaller.
+    The first to try is the last of the table, with eight warps: their threads hold half as much as
+    those of four, and the tile is no smaller.
     """
     if not tiles:
         return ()
     return tuple(dict.fromkeys((*tiles, replace(tiles[-1], warps=8), *_LAST)))
 
 
-# The interpreter runs every element in Python's time; small tiles keep its tests quick and still
-# give several tiles to a row.
+# The interpreter runs at the speed of Python; small tiles keep its tests quick and still give
+# several tiles to a row.
 INTERPRETER: Final = (Tile(32, 16, 4, 1),)
 
 
@@ -49,11 +50,11 @@ class HopperTile:
     `consumers`, one to three groups of four warps, compute 64 queries each by `block_kv` keys at a
     time, with `stages` tiles of keys and as many of values in flight. Every thread starts with
     `registers`; then a consumer's threads hold `consumer_registers`, the producer's
-    `producer_registers`. Of one consumer two or three programs share a multiprocessor: what one
-    waits for the others hide. With `turns` the consumers multiply one after the other. `persistent`
-    programs draw rows of tiles one after another: a row's loads begin while the one before is
-    computed. With `overlap` a consumer weighs a tile while the one before is multiplied by its
-    values; without, what it waits for is left to the others to hide.
+    `producer_registers`. With one consumer, two or three programs share a multiprocessor and hide
+    each other's waits. With `turns` the consumers multiply one after the other. `persistent`
+    programs draw rows of tiles one after another: a row's loads begin while the row before is
+    computed. With `overlap` a consumer computes the weights of a tile while the tile before is
+    multiplied by its values; without, it waits, and other consumers or programs hide that.
     """
 
     consumers: int
@@ -72,15 +73,16 @@ class HopperBackwardTile:
     """A configuration of a warp-specialised gradient kernel of sm_90.
 
     `consumers`, one or two groups of four warps, compute 64 keys (or queries) each by `block`
-    queries (or keys) at a time, with `stages` tiles in flight. Of one consumer two programs share a
-    multiprocessor, if their tiles leave room: what one waits for the other hides. With `overlap`,
-    of queries alone, the last product of a tile is made while the next tile's scores are weighed;
-    it takes a stage more to hide loads. `persistent` programs draw rows one after another and load
-    the next row's keys (or queries) ahead of time, which takes the memory of two stages. With
-    `anew`, of keys alone, what follows from the place of what is held is computed at each tile, not
-    kept in registers; so it always is with a bias that is more than added. In `one_ring`, of
-    queries alone and for equal padded dimensions, keys and values share the stages. `divided`, of
-    keys alone, two consumers compute 64 keys together, one dV and the other dK.
+    queries (or keys) at a time, with `stages` tiles in flight. With one consumer, two programs
+    share a multiprocessor, if their tiles leave room, and hide each other's waits. With `overlap`
+    (queries only) the last product of a tile is made while the weights of the next tile are
+    computed; it takes one stage more to hide loads. `persistent` programs draw rows one after
+    another and load the next row's keys (or queries) ahead of time, which takes the memory of two
+    stages. With `anew` (keys only) the values that depend on the positions of a program's keys are
+    computed again for each tile, not kept in registers; a bias that is more than added always does
+    so. With `one_ring` (queries only, for equal padded dimensions) keys and values share the
+    stages. With `divided` (keys only) two consumers compute the same 64 keys, one dV and the other
+    dK.
     """
 
     block: int
@@ -98,8 +100,8 @@ class HopperBackwardTile:
         return 64 if self.divided else 64 * self.consumers
 
     def in_turn(self) -> tuple[HopperBackwardTile, ...]:
-        """This and, behind it, the one to try where it spills: of half as many queries (or keys) at
-        a time, whose scores take half the registers, and twice as many stages for the same memory.
+        """This tile, then the one to try if it spills: with half as many queries (or keys) at a
+        time, whose scores take half the registers, and twice as many stages in the same memory.
         """
         if self.divided:
             return (self,)
@@ -110,16 +112,16 @@ class Least(NamedTuple):
     """The least work for which one kernel computes all gradients, in tiles of 128.
 
     Attributes:
-        kv_keys: tiles of keys, of all heads of keys; fewer were not measured.
-        keys: of all heads of queries. With fewer, programs wait for one another longer than one
-            saves.
-        pairs: tiles of queries and keys, of all heads. With fewer, the kernels around the one take
-            longer than it saves.
-        queries: tiles of queries, unless there are as many as of keys. To each tile one program
-            adds at a time.
-        band: tiles of keys in each interval of a row, where rows are cut at both ends: a mean. Of
-            few, what is computed around them takes longer than one kernel saves.
-        document: likewise, tiles of a document.
+        kv_keys: tiles of keys, in all key heads; fewer were not measured.
+        keys: tiles of keys, in all query heads. With fewer, programs wait for one another longer
+            than one kernel saves.
+        pairs: tiles of pairs of queries and keys, in all heads. With fewer, the kernels that run
+            before and after take longer than one kernel saves.
+        queries: tiles of queries, unless there are as many as tiles of keys: only one program at a
+            time adds to a tile of queries.
+        band: mean number of tiles of keys in each interval of a row, where rows are cut at both
+            ends. With fewer, the work around each interval takes longer than one kernel saves.
+        document: likewise, the mean number of tiles in a document.
     """
 
     kv_keys: int
@@ -140,7 +142,7 @@ of shared memory on small ones, 163 on others of single warps, 227 of warpgroups
 
 
 def machine(architecture: str) -> Machine:
-    """The machine of an architecture of NVIDIA or AMD, "sm_90" or "gfx942" and the like."""
+    """The machine of an architecture of NVIDIA or AMD, such as "sm_90" or "gfx942"."""
     if architecture.startswith("gfx"):
         return "amd"
     if architecture in ("sm_90", "sm_100", "sm_103"):
@@ -153,9 +155,9 @@ SIZES: Final = (16, 32, 64, 96, 128, 192, 256)
 
 
 def size_of(dims: tuple[int, int]) -> int:
-    """The size of heads of so many dimensions of key and value: the larger up to the next of
-    `SIZES`; 192 is that of keys with values of up to 128 (multi-head latent attention trains with
-    them), and wide values are of 256."""
+    """The size of heads with these dimensions of key and value: the larger one, rounded up to the
+    next of `SIZES`. Size 192 is for values of up to 128 (as in multi-head latent attention); with
+    wider values it is 256."""
     size = next(size for size in SIZES if max(dims) <= size)
     return 256 if size == 192 and dims[1] > 128 else size
 

@@ -266,7 +266,7 @@ def test_attributes_that_others_have() -> None:
         says = f"a Score has no attribute {name!r}. Its mask has: write score.mask.{name}(…)."
         if name not in ("show", "to_dense"):
             raises(AttributeError, lambda name=name: getattr(SCORE, name), says)
-        raises(AttributeError, lambda name=name: getattr(BIAS, name), "asked of masks", "bias.plot")
+        raises(AttributeError, lambda name=name: getattr(BIAS, name), "Masks have it", "bias.plot")
         assert callable(getattr(SCORE.mask, name))
     raises(AttributeError, lambda: causal.shape, "no tensor", "to_dense(q_len", "model_mask(mask")
     raises(AttributeError, lambda: causal.shwo, "a Mask has no attribute 'shwo'.")

@@ -1,4 +1,4 @@
-"""The patterns, a file each: what is in this folder is one, and `pattern.py` says what it has."""
+"""The patterns: each file in this folder holds one, with the fields that `pattern.py` describes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ PATTERNS: Final = _found()
 def pattern_of(structure: Structure, *, gradients: bool = False) -> str:
     """The name of the pattern that an expression's structure has, whatever its values are.
 
-    Beside what gradients cost, it does not count what a bias reads, but for tables of pairs.
+    For gradients, the tensors that a bias reads do not count, except tables of pairs: reading them
+    is little beside the cost of gradients.
     """
     rows = Rows(structure, gradients=gradients)
     return next(pattern.name for pattern in PATTERNS.values() if pattern.holds(rows))
@@ -32,13 +33,13 @@ def pattern_of(structure: Structure, *, gradients: bool = False) -> str:
 def as_short(pattern: str) -> str:
     """The pattern of rows of few keys.
 
-    Few long programs leave multiprocessors waiting at the end; small tiles waste less of the last.
+    With few long programs, multiprocessors are idle at the end; with small tiles they are less so.
     """
     return PATTERNS[pattern].short or pattern
 
 
 def as_counted(pattern: str, counted: Counted, *, gradients: bool = False) -> str:
-    """The pattern where tiles of rows were counted."""
+    """The pattern for rows whose tiles were counted."""
     if counted == "small":
         return "reading"
     served = counted == "large, in long runs" or not gradients

@@ -1,7 +1,7 @@
 """Rows cut at both ends by the query's position: windows.
 
-There are few tiles a row: smaller ones waste fewer elements at both edges of the band, and one
-loop, whose code and registers are fewer, is the faster for being short.
+Rows have few tiles. Small tiles waste fewer elements at both edges of the band, and one loop for
+masked and full tiles has less code and needs fewer registers than two.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Long rows, cut at one end at most: causal ones."""
+"""Long rows, cut at one end at most, such as causal ones."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _THREE_CONSUMERS: Final = HopperTile(3, 128, 2, 128, 160, 32, True, True)
 WIDE_HEADS: Final = HopperTile(2, 64, 2, 168, 240, 24, False, True, overlap=True)
 _WIDE_IN_TURNS: Final = replace(WIDE_HEADS, turns=True, persistent=False)
 
-# Beside the running output of float8 stands that of a tile, so registers are few.
+# With float8, registers hold the output of a tile beside the running output.
 FLOAT8_SHORT: Final = HopperTile(1, 128, 2, 128, 232, 24, False, True)
 _FLOAT8_LONG: Final = HopperTile(2, 128, 3, 168, 240, 24, True, False)
 _FLOAT8_NARROW: Final = HopperTile(3, 128, 3, 128, 160, 32, True, False)

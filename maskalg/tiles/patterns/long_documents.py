@@ -12,7 +12,7 @@ PATTERN: Final[Pattern] = replace(
     reading.PATTERN,
     name="long documents",
     place=4,
-    holds=lambda rows: False,  # lengths tell, see `as_long`
+    holds=lambda rows: False,  # chosen by lengths, see `as_long`
     hopper={
         **reading.PATTERN.hopper,
         96: (dense.TWO_CONSUMERS, banded.SHORT_DOCUMENTS),

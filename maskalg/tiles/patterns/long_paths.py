@@ -1,4 +1,4 @@
-"""Rows of paths of documents that share prefixes, known to be long: as of long documents."""
+"""Rows of long paths of documents that share prefixes, with the tiles of long documents."""
 
 from __future__ import annotations
 

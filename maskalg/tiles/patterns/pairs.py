@@ -14,8 +14,8 @@ def _holds(rows: Rows) -> bool:
     return rows.pairs and not rows.cut and not read
 
 
-# Biases of pairs are faster in two kernels at 64 dimensions, where one reads entry by entry what
-# that of dQ reads by lines.
+# At 64 dimensions biases of pairs are faster in two kernels: one kernel for all gradients reads the
+# table entry by entry, the kernel of dQ by lines.
 PATTERN: Final[Pattern] = replace(
     dense.PATTERN,
     name="pairs",

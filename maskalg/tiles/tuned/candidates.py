@@ -13,7 +13,7 @@ from ..shapes import HopperBackwardTile, HopperTile, Tile, dims_of
 from .choices import Configuration, Key, legal
 
 Change = dict[str, Any]
-"""Fields of a tile that a neighbour has otherwise."""
+"""Fields in which a neighbour differs from a tile."""
 
 _BLOCKS: Final = (32, 256)
 _HOPPER_BLOCKS: Final = (64, 128)  # 256 columns of scores leave a consumer no registers
@@ -27,10 +27,10 @@ _REGISTERS: Final = {
     2: ((168, 240, 24), (168, 232, 40)),
     3: ((128, 160, 32), (128, 152, 56)),
 }
-"""By consumers: what a thread starts with, a consumer's holds, the producer's holds.
+"""Registers by number of consumers: at the start, then in a consumer's and a producer's thread.
 
-Masks that read tensors to find their runs want more for the producer. Of one consumer two programs
-run at once on a multiprocessor, or three.
+Masks that read tensors to find their runs need more for the producer. With one consumer, two or
+three programs run at once on a multiprocessor.
 """
 
 
@@ -48,8 +48,9 @@ def table_tiles(architecture: str, key: Key) -> tuple[Configuration, ...]:
 
 
 def first_candidates(architecture: str, key: Key) -> tuple[Configuration, ...]:
-    """Where a search starts: what the tables try for `key`, neighbours of the first of these, and
-    what the tables try first for other masks, and in the warp-specialised kernels for other heads.
+    """The tiles a search starts from: those of the tables for `key`, neighbours of the first of
+    these, the first tiles of the tables for other masks, and in the warp-specialised kernels for
+    other heads.
     """
     own = table_tiles(architecture, key)
     others = [
@@ -66,7 +67,7 @@ def first_candidates(architecture: str, key: Key) -> tuple[Configuration, ...]:
 
 
 def neighbours(architecture: str, key: Key, tile: Configuration) -> tuple[Configuration, ...]:
-    """The tiles that differ from `tile` in one respect, as far as they are legal."""
+    """The legal tiles that differ from `tile` in one respect."""
     if isinstance(tile, Tile):
         changes = _of_plain(tile)
     elif isinstance(tile, HopperTile):
@@ -122,7 +123,7 @@ def _firsts(tiles: tuple[Configuration, ...], *, plain: bool) -> list[Configurat
 
 
 def _kept(architecture: str, key: Key, tiles: Iterable[Configuration]) -> tuple[Configuration, ...]:
-    """Each once, in order, where legal, not larger than trusted, and with memory for its rings."""
+    """The legal tiles, each once, in order, of trusted size and with memory for their rings."""
     largest = _trusted_area(architecture, key)
     return tuple(
         tile
@@ -138,7 +139,7 @@ def _kept(architecture: str, key: Key, tiles: Iterable[Configuration]) -> tuple[
 
 def _trusted_area(architecture: str, key: Key) -> int:
     """The most elements of a tile. In float32 large tiles spill kilobytes of registers, and one was
-    miscompiled: none is larger than what the tables have."""
+    miscompiled: none may be larger than those of the tables."""
     if key.element_bytes == 2:
         return 128 * 256
     tiles = [tile for tile in table_tiles(architecture, key) if isinstance(tile, Tile)]

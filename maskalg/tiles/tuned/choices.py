@@ -1,4 +1,4 @@
-"""Choices: for what, which tile, and how it compared with the table's."""
+"""Choices: the tile tuned for each key, and its time compared with the table's tile."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class Key:
     """The key of a tile's choice on one device; see `maskalg.tiles.forward.tiles_for`.
 
     Attributes:
-        kernel: which one.
-        size: of the heads; see `maskalg.tiles.shapes.size_of`.
+        kernel: the kernel.
+        size: size of the heads; see `maskalg.tiles.shapes.size_of`.
         element_bytes: 2 or 4.
-        pattern: what a row of the mask looks like.
+        pattern: the name of the pattern of the mask's rows.
         biased: whether the expression changes scores.
     """
 
@@ -51,10 +51,10 @@ class Choice:
     """A tile that was faster than the table's.
 
     Attributes:
-        tile: what to launch.
-        instead_of: the table's, in words.
-        ratio: time of the table's over that of `tile`, median of paired rounds.
-        spread: the least and the most ratio of a round.
+        tile: the tile to launch.
+        instead_of: the table's tile, in words.
+        ratio: time of the table's tile over that of `tile`, median of paired rounds.
+        spread: the smallest and the largest ratio of a round.
         measured: when, ISO 8601 in UTC.
     """
 
@@ -67,7 +67,7 @@ class Choice:
 
 @dataclass(frozen=True, eq=False)
 class Choices:
-    """The choices of one device. Plans are looked up by them, so they are compared by identity."""
+    """The choices of one device; compared by identity, since they are keys of remembered plans."""
 
     by_key: Mapping[Key, Choice] = field(default_factory=lambda: MappingProxyType({}))
 
@@ -107,8 +107,8 @@ def text(tile: Configuration) -> str:
 def legal(key: Key, tile: Configuration) -> bool:
     """Whether the kernel of `key` can be built with `tile`, on a device with room for it.
 
-    A consumer that waits for more registers than there are would wait for ever: that is what this
-    must keep away from the device.
+    A consumer that asks for more registers than there are waits for ever: such a tile must never
+    reach the device.
     """
     if isinstance(tile, Tile):
         sides = tile.block_q in _SIDES and tile.block_kv in _SIDES
@@ -139,8 +139,8 @@ def legal(key: Key, tile: Configuration) -> bool:
 
 
 def _legal_of_keys(key: Key, tile: HopperBackwardTile) -> bool:
-    """Two sums of 256 dimensions exceed a consumer's registers; consumers that divide a tile are
-    two, and take no rows in turn."""
+    """Two sums of 256 dimensions exceed a consumer's registers. A divided tile needs two consumers,
+    and its programs are not persistent."""
     if tile.divided:
         free = not (tile.persistent or tile.anew)
         return free and tile.consumers == 2 and tile.block == _ROWS and not tile.one_ring
@@ -148,7 +148,8 @@ def _legal_of_keys(key: Key, tile: HopperBackwardTile) -> bool:
 
 
 def _legal_of_queries(key: Key, tile: HopperBackwardTile) -> bool:
-    """In one ring of stages, keys that wait for their product would wait for the next values, and
-    those for their place; and keys and values have equal rows."""
+    """In one ring, with overlap or fewer than three stages, keys that wait for their product would
+    wait for the next values, and these for a stage. Rows of keys and values must be equally long.
+    """
     waits = tile.one_ring and (tile.overlap or tile.stages < 3 or key.size == 192)
     return not (waits or tile.anew or tile.divided)

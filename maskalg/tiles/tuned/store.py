@@ -1,6 +1,6 @@
-"""Choices in the cache folder: a file for each device, Triton and state of the kernels.
+"""Choices in the cache folder: a file for each device, version of Triton and state of the kernels.
 
-What cannot be read, or was measured with something else, is left alone and not used.
+A file that cannot be read, or that was measured with something else, is left alone and not used.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..shapes import SIZES, HopperBackwardTile, HopperTile, Tile
 from .choices import KERNELS, NOTHING_TUNED, Choice, Choices, Configuration, Key, legal
 
 SWITCH: Final = "MASKALG_TUNED"
-"""The environment variable that, set to 0, leaves the choices aside."""
+"""The environment variable that, set to 0, turns the choices off."""
 
 _TILES: Final[dict[str, type[Configuration]]] = {
     "plain": Tile,
@@ -51,18 +51,18 @@ def folder() -> Path:
 
 
 def path_of(of: Machine) -> Path:
-    """The file of a machine, which need not exist."""
+    """The path of a machine's file, which need not exist."""
     return folder() / file_name(of)
 
 
 def file_name(of: Machine) -> str:
-    """The name of a file of what holds for a machine alone."""
+    """The name of a file that is about one machine."""
     name = re.sub(r"[^a-z0-9]+", "-", of.device.lower()).strip("-")
     return f"{name}-{of.architecture}-triton-{of.triton}-{of.kernels}.json"
 
 
 def in_use() -> bool:
-    """Whether choices are looked at: unless MASKALG_TUNED is 0."""
+    """Whether choices are used: unless MASKALG_TUNED is 0."""
     return os.environ.get(SWITCH) != "0"
 
 
@@ -118,12 +118,12 @@ def write(choices: Choices, of: Machine) -> Path:
 
 
 def files() -> list[Path]:
-    """Every file of choices there is, of any machine."""
+    """All files of choices, of any machine."""
     return sorted(folder().glob("*.json")) if folder().is_dir() else []
 
 
 def forget() -> list[Path]:
-    """Delete them all; returns what was deleted."""
+    """Delete all files of choices; returns their paths."""
     found = files()
     for path in found:
         path.unlink(missing_ok=True)
@@ -132,7 +132,7 @@ def forget() -> list[Path]:
 
 @lru_cache(maxsize=1)
 def kernels_digest() -> str:
-    """Of the kernels' sources and of the tables they were compared with."""
+    """A digest of the kernels' sources and of the tables they were compared with."""
     kernels = importlib.util.find_spec("maskalg_kernels")
     places = [Path(p) for p in (kernels.submodule_search_locations or ())] if kernels else []
     sources = [path for place in places for path in sorted(place.glob("*.py"))]
@@ -176,7 +176,7 @@ def _one_of(entry: dict[str, Any], name: str, known: tuple[Any, ...]) -> Any:
 
 
 def _tile(kind: type[Configuration], fields: Any) -> Configuration:
-    """A tile from its fields, all of them and of their types."""
+    """A tile from its fields, which must be complete and of the right types."""
     types = {name: f.type for name, f in kind.__dataclass_fields__.items()}
     if not isinstance(fields, dict) or set(fields) != set(types):
         raise Unusable("a tile of other fields")
