@@ -1,4 +1,4 @@
-"""The arguments of the operators, from those of `attention`."""
+"""Calls of the operators, with arguments made from those of `attention`."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def attend_traced(
     weights = "exp" if weight.formula is None else "mean" if weight.normalised else "sum"
     plain = torch.compiler.is_compiling() or not transformed()
     if not plain:
-        # Errors tell shapes of a member: the operator sees those of all members of a vmap.
+        # Checked here, so that errors show the shapes of one member of a vmap, not of all together.
         extents_of(query, key, value, pages)
     operator = torch.ops.maskalg.attention_forward if plain else transforms.forward
     arguments = (

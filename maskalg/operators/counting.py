@@ -1,8 +1,8 @@
-"""Operations of the operators, for `torch.utils.flop_counter.FlopCounterMode`.
+"""Numbers of operations of the operators, for `torch.utils.flop_counter.FlopCounterMode`.
 
-As for torch's own attention, all pairs count, those that the mask drops too; `mask.cost` counts
+As for torch's own attention, all pairs count, also those that the mask drops; `mask.cost` counts
 kept pairs. A counter copies torch's registry when it is made, and importing the registry imports
-Triton. So formulas enter the registry, and the counters at work, when a mode watches a call.
+Triton. So the formulas are added to the registry, and to active counters, when a mode sees a call.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .define import BACKWARD, FLOAT8_FORWARD, FORWARD, PAGES_FORWARD
 
 
 def register() -> None:
-    """Give formulas to torch's registry, if it was imported, and to the counters at work."""
+    """Add the formulas to torch's registry, if it was imported, and to active counters."""
     registry = getattr(sys.modules.get("torch.utils.flop_counter"), "flop_registry", None)
     if registry is None:
         return
@@ -28,7 +28,7 @@ def register() -> None:
 
 
 def _forward(query: Any, key: Any, value: Any, *_: Any, **_named: Any) -> int:
-    """q k^T and p v."""
+    """Two products: q k^T and p v."""
     return _product(query, key.shape[2], key.shape[3] + value.shape[3])
 
 
@@ -39,12 +39,12 @@ def _float8(_descale: Any, *given: Any, **named: Any) -> int:
 def _pages(
     pages: Any, _most: Any, _descale: Any, query: Any, key: Any, value: Any, *_: Any, **_named: Any
 ) -> int:
-    """All keys that a row of the table has place for."""
+    """As `_forward`, with all keys that a row of the table has room for."""
     return _product(query, pages[0].shape[1] * key.shape[1], key.shape[3] + value.shape[3])
 
 
 def _backward(query: Any, key: Any, value: Any, *_: Any, **_named: Any) -> int:
-    """The scores again, the gradients of queries and keys; of weights and values."""
+    """Five products: the scores again, and the gradients of q, of k, of the weights and of v."""
     return _product(query, key.shape[2], 3 * key.shape[3] + 2 * value.shape[3])
 
 

@@ -2,8 +2,8 @@
 
 `maskalg::attention_float8`, for float8 inputs, and `maskalg::attention_pages`, for keys and values
 in pages, have no gradients. Arguments are plain: tensors, numbers, and the structure of the
-expression as text (its key). Numbers of the expression are arguments, so a graph serves every
-window and every length.
+expression as text (its key). Numbers of the expression are arguments too, so one graph serves all
+windows and all lengths.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ torch.library.define(
 
 
 class Operands(NamedTuple):
-    """Arguments of every forward operator, behind its own."""
+    """The arguments that every forward operator has, after its own."""
 
     query: torch.Tensor
     key: torch.Tensor
@@ -112,9 +112,9 @@ def _float8_call(found: Operands, descale: Tensors) -> Call:
 def _pages_call(
     found: Operands, pages: Tensors, most_queries: int | None, descale: Tensors
 ) -> Call:
-    """`pages` are table, lengths and, for packed queries, where requests begin.
+    """`pages` are table, lengths and, for packed queries, `cu_seqlens_q`.
 
-    The structure drops keys and queries that requests do not have.
+    The structure already drops the keys and queries that a request does not have.
     """
     query, key, value = found.inputs
     starts = pages[2] if len(pages) > 2 else None
@@ -126,7 +126,7 @@ def _pages_call(
 
 
 def _forward(call: Call, found: Operands) -> Result:
-    """Output, without a sink, and lse, which has no elements unless it is wanted.
+    """Output, without a sink, and lse, None unless it is wanted.
 
     For weights with a formula, the lse is the sum of the weights.
     """
@@ -146,13 +146,13 @@ def _pages(call: Call, found: Operands) -> Result:
 def _operator(
     call: Callable[..., Call], results: Callable[[Call, Operands], Result]
 ) -> Callable[..., Results]:
-    """A forward operator: `call` of its operands and of its own arguments, and its results."""
+    """A forward operator: `call` makes the call of its arguments, `results` computes the call."""
     count = len(Operands._fields)
 
     def operator(*given: Any) -> Results:
         found = Operands(*given[-count:])
         out, lse = results(call(found, *given[:-count]), found)
-        # Where there is no lse it has no elements.
+        # An empty tensor stands for an lse of None.
         return out, found.query.new_empty(0, dtype=torch.float32) if lse is None else lse
 
     return operator
@@ -201,7 +201,7 @@ def _backward_fake(
 
 
 def remember(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, torch.Tensor]) -> None:
-    """Keep what `gradients_of` needs of a call of the forward operator."""
+    """Save the inputs and results of a forward operator for `gradients_of`."""
     query, key, value, tables, *rest = inputs
     ctx.save_for_backward(query, key, value, *tables, *output)
     ctx.rest = rest
@@ -252,7 +252,7 @@ def _refuse(ctx: Any, *change: Any) -> None:
 
 
 def form_of(key: str, tables: Tensors, integers: Sequence[int], reals: Sequence[float]) -> Bound:
-    """A structure with its values, which are passed sorted by kind."""
+    """A structure with its values, which are passed as three lists by kind."""
     structure = structure_of(key)
     _check_counts(structure, (len(tables), len(integers), len(reals)))
     tensors, whole, real = iter(tables), iter(integers), iter(reals)

@@ -23,7 +23,7 @@ from ..formula.parameters import INTEGERS
 from ..values.weights import Weight
 
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64, FLOAT8)
-_KEPT = (torch.float64, FLOAT8)  # by autocast
+_KEPT = (torch.float64, FLOAT8)  # dtypes that autocast leaves as they are
 
 
 def extents_of(
@@ -50,8 +50,8 @@ def extents_of(
     dtype, device = query.dtype, query.device
     if dtype not in _DTYPES:
         raise errors.MaskTypeError(
-            "attention: float16, bfloat16, float32, float8_e4m3fn (and float64 off the GPU "
-            f"kernels) are served, got {dtype}. Convert query, key and value to one of them: "
+            "attention: query, key and value must be float16, bfloat16, float32, float8_e4m3fn "
+            f"(or float64 without GPU kernels), got {dtype}. Convert them: "
             f"query.{'real' if dtype.is_complex else 'float()'}."
         )
     if not dtype == key.dtype == value.dtype and not (
@@ -73,14 +73,14 @@ def check_tensor(name: str, tensor: object) -> None:
         raise errors.not_a_tensor(name, tensor)
     if tensor.is_nested:
         raise errors.MaskTypeError(
-            f"attention: {name} is a nested tensor, which is not built. Pack the sequences into "
-            "one of shape [1, heads, total, head_dim] and add document.from_lengths(lengths) to "
-            "the mask."
+            f"attention: {name} is a nested tensor, which is not supported. Pack the sequences "
+            "into one of shape [1, heads, total, head_dim] and add document.from_lengths(lengths) "
+            "to the mask."
         )
     if tensor.layout != torch.strided:
         raise errors.MaskTypeError(
             f"attention: {name} is a tensor of layout {tensor.layout}. Write {name}.to_dense(): "
-            "what is skipped follows from the mask, not from zeros of the inputs."
+            "the mask decides which pairs are skipped, not zeros of the inputs."
         )
     if type(tensor) is not torch.Tensor and hasattr(tensor, "device_mesh"):
         raise _distributed_tensor(name)
@@ -151,7 +151,7 @@ def _misfit(form: Bound, extents: Extents) -> errors.MaskValueError | None:
 
 
 def note_turned(form: Bound, extents: Extents) -> None:
-    """Warn if a tensor has as many positions as the inputs have heads, not as tokens."""
+    """Warn if a tensor has as many positions as the inputs have heads, instead of tokens."""
     for slot, axis, index in form.structure.table_indices:
         length = extents.sizes[str(index.data)] if index in (Q, K) else None
         size = cast(torch.Tensor, form.values[slot.index]).shape[axis]
@@ -192,8 +192,8 @@ def as_autocast_wants(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """The inputs in the dtype of the surrounding `torch.autocast`, as torch's attention takes them.
 
-    float64 stays, as it does there, and so does float8. Tensors of the expression stay too: scores
-    are accumulated in float32 whatever the inputs are.
+    float64 stays, as it does there, and so does float8. Tensors of the expression stay too, because
+    scores are accumulated in float32 for all inputs.
     """
     dtype = torch.get_autocast_dtype(query.device.type)
     query, key, value = (
@@ -204,7 +204,7 @@ def as_autocast_wants(
 
 
 def _dtypes_differ(*found: torch.dtype) -> errors.MaskTypeError:
-    """Dtypes of query, key and value."""
+    """The error for query, key and value of these dtypes."""
     write = "key.to(query.dtype), value.to(query.dtype)."
     if not all(dtype.is_floating_point for dtype in found):
         write = (
@@ -228,13 +228,14 @@ def _wrong_device(name: str, found: object, wanted: object) -> errors.MaskValueE
 def no_forward_mode() -> errors.BackendError:
     return errors.BackendError(
         "forward-mode differentiation (torch.func.jvp, jacfwd, hessian; torch.autograd.forward_ad) "
-        "is not built. backend='reference' differentiates so; torch.func.vjp and jacrev run here."
+        "is not supported here. backend='reference' supports it; torch.func.vjp and jacrev work "
+        "here too."
     )
 
 
 def _distributed_tensor(name: str) -> errors.MaskTypeError:
     return errors.MaskTypeError(
         f"attention: {name} is a DTensor; a call takes the tensors of its own process. Wrap the "
-        "call in torch.distributed.tensor.experimental.local_map, with the heads or the batch as "
-        f"what is divided, or pass {name}.to_local()."
+        "call in torch.distributed.tensor.experimental.local_map, divided by heads or by batch, or "
+        f"pass {name}.to_local()."
     )

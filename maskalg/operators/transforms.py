@@ -5,7 +5,7 @@ autograd functions, whose rules for vmap follow from the operators'.
 
 Under `torch.func.vmap` the new dimension joins the batch. Where the expression reads the batch, or
 has a tensor of its own for each member, members are computed one after the other. If there is no
-member, a member on the meta device tells the shapes of the empty results.
+member, one on the meta device gives the shapes of the empty results.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Chunks to ranks: equally many chunks and equal work for each rank, with few cuts.
+"""Assigns chunks to ranks: equally many chunks and equal work for each rank, with few cuts.
 
 Put the chunks on a circle and slide a window of one rank's number of chunks around it. The work in
 the window, averaged over all places, is a rank's share. A step of the window changes its work by
@@ -42,8 +42,8 @@ def assigned(work: Reals, crossing: Reals, ranks: int) -> Numbers:
     """The rank of each chunk by windows on a circle, int64 `[chunks]`.
 
     Args:
-        work: of each chunk of queries.
-        crossing: float64 `[chunks + 1]`, what a cut before each chunk costs.
+        work: float64 `[chunks]`, the work of each chunk of queries.
+        crossing: float64 `[chunks + 1]`, the cost of a cut before each chunk.
         ranks: number of ranks; their numbers of chunks differ by at most one.
     """
     share = float(work.sum()) / ranks
@@ -121,7 +121,7 @@ def _swap(owner: Numbers, work: Reals, ranks: int) -> None:
 def _exchange(
     owner: Numbers, work: Reals, between: tuple[int, int], apart: float
 ) -> tuple[int, int] | None:
-    """A chunk of each of two ranks whose exchange about halves their difference in work."""
+    """One chunk of each of two ranks whose exchange about halves their difference in work."""
     ours, theirs = ((owner == rank).nonzero()[0] for rank in between)
     theirs = theirs[work[theirs].argsort()]
     at = np.searchsorted(work[theirs], work[ours] - apart / 2)
@@ -135,7 +135,7 @@ def _exchange(
 
 
 def _in_order(owner: Numbers, ranks: int) -> Numbers:
-    """Ranks renumbered in the order of their first chunks, so that neighbours are neighbours."""
+    """Ranks renumbered in the order of their first chunks: neighbours have neighbouring tokens."""
     first = np.full(ranks, len(owner))
     np.minimum.at(first, owner, np.arange(len(owner)))
     number = np.empty(ranks, dtype=np.int64)

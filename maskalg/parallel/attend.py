@@ -39,8 +39,8 @@ Tensors = tuple[torch.Tensor, ...]
 _Inputs = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 _Rows = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None]
 
-_MOST_SHIFTED: Final = 1024  # places of one mask
-_ALIGNED: Final = 16  # bytes: tensors at multiples of them are copied by descriptor
+_MOST_SHIFTED: Final = 1024  # shifted copies remembered for one mask
+_ALIGNED: Final = 16  # bytes: tensors aligned to them are copied by descriptor
 
 
 def attention(
@@ -244,9 +244,9 @@ class _Run:
         if sent is not None:
             numbers = key.shape[0] * key.shape[1] * (key.shape[3] + value.shape[3])
             returned = [key.new_zeros((ranges.count, numbers), dtype=summed_in(key.dtype))]
-        # Two at most, or as many as this rank has tokens.
+        # At most two exchanges, or, if no token goes to several ranks, all of them.
         arriving: list[tuple[Hop, Callable[[], torch.Tensor]]] = []
-        # First those whose gradients have to travel.
+        # Kept parts backwards: first the received ones, whose gradients have to travel.
         for part in reversed(kept) if kept else self._parts(key, value):
             hop, of_keys, of_values = part.hop, of_key, of_value
             if hop is not None:
@@ -296,7 +296,7 @@ class _Run:
         of_rows: _Rows,
         rooms: tuple[torch.Tensor | None, ...],
     ) -> list[torch.Tensor]:
-        """Gradients of a call's inputs and learned tensors, from output, lse and theirs."""
+        """Gradients of a call's inputs and learned tensors, from output, lse and those of both."""
         leaves, wanted = [tensor.detach().requires_grad_() for tensor in learned], {}
         if leaves:
             with torch.enable_grad():
@@ -344,7 +344,7 @@ class _Attention(torch.autograd.Function):
     def backward(ctx: Any, of_out: torch.Tensor | None, of_lse: torch.Tensor | None) -> Any:
         out, lse, *saved = ctx.saved_tensors
         change = (torch.zeros_like(out) if of_out is None else of_out, of_lse)
-        inputs, came = tuple(saved[: ctx.inputs]), saved[ctx.inputs :]  # tables lie behind
+        inputs, came = tuple(saved[: ctx.inputs]), saved[ctx.inputs :]  # tables come last
         parts = [
             replace(part, key=key, value=value)
             for part, key, value in zip(
@@ -355,7 +355,7 @@ class _Attention(torch.autograd.Function):
 
 
 class _Summed(torch.autograd.Function):
-    """Tensors that all ranks have; their gradients are the sum of all ranks', in that order."""
+    """Tensors that all ranks have; their gradients are summed over the ranks, in rank order."""
 
     @staticmethod
     def forward(ctx: Any, group: ProcessGroup | None, *tensors: torch.Tensor) -> Tensors:
@@ -418,7 +418,7 @@ def _packed(key: torch.Tensor, value: torch.Tensor, tokens: Tokens = slice(None)
 def _unpacked(
     rows: torch.Tensor, key: torch.Tensor, value: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Rows as keys and values, shaped like the given ones but for the number of tokens."""
+    """Rows as keys and values, shaped like the given ones except for the number of tokens."""
     batch, heads, _, dim = key.shape
     both = rows.view(len(rows), batch, heads, dim + value.shape[3]).permute(1, 2, 0, 3)
     return both[..., :dim], both[..., dim:]

@@ -1,4 +1,4 @@
-"""A plan where torch has context parallelism: as one of its load balancers.
+"""A plan as a load balancer of torch's own context parallelism.
 
 torch's class is private still (`_LoadBalancer`, torch 2.10 to 2.15), so it is imported here only.
 """
@@ -37,7 +37,7 @@ def balancer(plan: Plan, device: torch.device | str) -> PlanBalancer:
     counts = [plan.count(rank) for rank in range(plan.ranks)]
     if len(np.unique(counts)) > 1:
         raise MaskValueError(
-            "load_balancer: torch gives each rank the same number of tokens, and the plan "
+            "load_balancer: torch gives each rank the same number of tokens, the plan gives them "
             f"{counts}. Pad the sequence to a multiple of chunk * ranks, or plan with a chunk that "
             "divides it."
         )

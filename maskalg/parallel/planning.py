@@ -1,4 +1,4 @@
-"""Which rank computes which queries, and which keys it needs: context parallelism by the proof.
+"""Plans of context parallelism: the queries of each rank, and the keys it needs by the proof.
 
 plan = ma.parallel.plan(causal & document(ids), 1 << 20, ranks=8)
 print(plan)
@@ -26,9 +26,9 @@ Range = tuple[int, int]
 Layers = Mask | Score | Iterable[tuple[Mask | Score, int]]
 
 _TILE: Final = 128  # the tile of the slowest kernels
-_CHUNKS_OF_RANK: Final = 8  # at least, so that windows have something to choose from
+_CHUNKS_OF_RANK: Final = 8  # at least, so that there are windows to choose from
 _AS_GOOD: Final = 0.01  # up to this imbalance, fewer travelling keys count more than balance
-_DIGIT_CHUNKS: Final = 2048  # of an image: more chunks cost more time to plan than they gain
+_DIGIT_CHUNKS: Final = 2048  # chunks of an image: more cost more time to plan than they gain
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class Plan:
 
     @property
     def imbalance(self) -> float:
-        """By how much the most tiles of a rank exceed the mean: 0.01 is 1 per cent."""
+        """How far the largest number of tiles of a rank exceeds the mean: 0.01 is 1 per cent."""
         mean = float(self.tiles.mean())
         return float(self.tiles.max()) / mean - 1 if mean else 0.0
 
@@ -106,7 +106,7 @@ class Plan:
         """
         of_others = self.needed[layer].copy()
         of_others[self.owner, np.arange(len(self.owner))] = False
-        # All chunks are whole but the last. A product of Booleans and integers is slow.
+        # All chunks but the last are whole. A product of Booleans and integers would be slow.
         missing = self.chunk - self._sizes()[-1]
         received: NDArray[np.int64] = (
             of_others.sum(axis=1) * self.chunk - of_others[:, -1] * missing

@@ -1,4 +1,4 @@
-"""Ranges of tokens that lie in the same calls of attention, and results of calls by range."""
+"""Ranges of tokens that lie in the same calls of attention, and the results of calls by range."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from ..backends.merge import merge_into
 from ..backends.results import empty_result
 from ..engine.float8 import out_dtype
 
-_MOST_HELD: Final = 4  # results of a range
-_ALIGNED: Final = 16  # bytes: tensors at multiples of them are copied by descriptor
+_MOST_HELD: Final = 4  # results held for one range
+_ALIGNED: Final = 16  # bytes: tensors aligned to them are copied by descriptor
 _Result = tuple[torch.Tensor, torch.Tensor]  # output and lse
 
 
@@ -24,8 +24,8 @@ class Call:
     """One call of attention: queries and keys that are each consecutive tokens.
 
     Attributes:
-        queries: their places among the rank's own queries.
-        keys: their places among the keys that the rank holds for the call.
+        queries: places of the queries among the rank's own queries.
+        keys: places of the keys among the keys that the rank holds for the call.
         q_start, kv_start: the tokens of the first query and the first key.
     """
 
@@ -117,7 +117,7 @@ class Merged:
         self.held: list[list[_Result]] = [[] for _ in ranges.parts]
 
     def room(self, call: Call) -> torch.Tensor | None:
-        """The tensor that a call may write its output to."""
+        """The tensor that a call may write its output to, or None."""
         return self.ranges.room(call, self.out)
 
     def add(self, call: Call, result: _Result, room: torch.Tensor | None = None) -> None:
@@ -165,7 +165,7 @@ class Sum:
         self.left = [len(calls) for _, calls in ranges.parts]
 
     def room(self, call: Call) -> torch.Tensor | None:
-        """The tensor that the gradients of a call may be written to."""
+        """The tensor that the gradients of a call may be written to, or None."""
         return self.ranges.room(call, self.whole)
 
     def add(self, call: Call, found: torch.Tensor, room: torch.Tensor | None = None) -> None:

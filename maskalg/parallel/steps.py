@@ -1,4 +1,4 @@
-"""The steps of a rank in one call by a plan: tokens it exchanges, and calls of attention."""
+"""The steps of a rank in one call with a plan: the tokens it exchanges, and its attention calls."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .work import Flags, Numbers
 
 Method = Literal["gather", "ring"]
 Tokens = slice | torch.Tensor
-"""Which tokens: a slice where they follow each other, or int64 indices."""
+"""Tokens, as a slice if they follow each other, else as int64 indices."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,8 +25,8 @@ class Hop:
 
     Attributes:
         send: own tokens to send, those to rank 0 first.
-        sent: where their gradients are added: pairs of rows of the returned gradients and places
-            in `Steps.sent`, or own tokens if that is None. No pair has a place twice.
+        sent: where their returned gradients are added, as pairs: rows of the gradients, and places
+            in `Steps.sent` or, if that is None, own tokens. No pair has a place twice.
         to, back: how many tokens go to each rank, and come from each.
         order: sorts received rows by token.
         unsorted: the inverse of `order`.
@@ -83,7 +83,7 @@ def _steps(plan: Plan, layer: int, rank: int, method: Method, device: torch.devi
     """See `steps_of`.
 
     Gathering is one exchange. A ring has one exchange for each distance between ranks at which some
-    rank needs a key of another.
+    rank needs keys of another.
     """
     held = [plan.tokens(each).numpy() for each in range(plan.ranks)]
     chunks = [tokens // plan.chunk for tokens in held]
@@ -145,8 +145,8 @@ def _exchanges(
     rank: int,
     groups: list[Numbers],
 ) -> Iterator[tuple[list[Numbers], list[Numbers]]]:
-    """For each group of distances in which a key travels, which own tokens go to each rank, and
-    the tokens that come from each."""
+    """For each group of distances over which a key travels: the own tokens that go to each rank,
+    and the tokens that come from each."""
     ranks = len(held)
     none = np.zeros(0, dtype=np.int64)
     for group in groups:

@@ -24,8 +24,8 @@ class Needs:
 
     Attributes:
         tiles: float64 `[chunks]`, how many tiles of `chunk` by `chunk` each chunk of queries
-            visits, of all batch entries and heads that the mask tells apart. A kernel visits the
-            same tiles forward and backward, so both passes cost a multiple of it.
+            visits, in all batch entries and heads that the mask distinguishes. A kernel visits the
+            same tiles forward and backward, so both passes cost a multiple of this number.
         row, first, end: int64 `[segments]`, chunks of keys `first <= chunk < end` that the chunk
             of queries `row` needs. Rows ascend.
     """
@@ -55,8 +55,8 @@ class Needs:
     def crossing(self) -> Reals:
         """The cost of a cut before each chunk, float64 `[chunks + 1]`, in chunks of keys.
 
-        Keys before the cut that some query after it needs, and keys after it that some query
-        before it needs.
+        The keys before the cut that some query after it needs count, and the keys after the cut
+        that some query before it needs.
         """
         chunks = len(self.tiles)
         place = np.arange(chunks)

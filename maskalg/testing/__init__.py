@@ -1,12 +1,12 @@
 """For tests of your own masks, scores and kernels: assertions, oracles, random compositions.
 
 `assert_same_mask` compares a mask with a function, a matrix or another mask, `assert_labels_exact`
-its labels with brute force, `assert_closed_forms_sound` its proof with what it claims, and
-`assert_attention_close` attention and gradients with the float64 reference. `oracle` holds every
-mask, score term and weight once more in plain numpy.
+its labels with brute force, `assert_closed_forms_sound` its closed forms with brute force, and
+`assert_attention_close` attention and gradients with the float64 reference. `oracle` has a second
+definition of every mask, score term and weight in plain numpy.
 
 `maskalg.testing.strategies` and `maskalg.testing.score_strategies` draw random compositions for
-hypothesis; they alone import it (`pip install 'maskalg[testing]'`). `pytest --maskalg-pictures`
+hypothesis; only they import it (`pip install 'maskalg[testing]'`). `pytest --maskalg-pictures`
 shows a picture of the smallest failing one. docs/property_testing.md is the guide.
 """
 

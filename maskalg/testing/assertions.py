@@ -61,8 +61,8 @@ def assert_same_mask(
             list of rows. Sizes 1 are broadcast, and so are missing leading axes.
         q_len: number of queries.
         kv_len: number of keys; None means `q_len`.
-        batch: batch size, where a mask depends on it and no tensor tells. A function is called
-            for this many entries, or for as many as the mask tells apart.
+        batch: batch size, where a mask depends on it and no tensor gives it. A function is called
+            for this many entries, or for as many as the mask distinguishes.
         heads: number of heads, likewise.
 
     Raises:
@@ -98,7 +98,7 @@ def assert_same_mask(
         message = (
             f"{describe(mask)}{source} differ for q_len={shape[0]}, kv_len={shape[1]} first at "
             f"[batch, head, q, k] = {place}: the mask "
-            f"{'keeps' if _at(found, place) else 'drops'} that pair, expected is the contrary"
+            f"{'keeps' if _at(found, place) else 'drops'} that pair, the expected one does not"
         )
         raise mismatch(message, wanted, found, place)
 
@@ -114,8 +114,8 @@ def function_matrix(
 ) -> Bools:
     """The pairs a function of four indices keeps, `[batch, heads, q_len, kv_len]`.
 
-    A FlexAttention `mask_mod` is called once, with tensors; a function that takes no tensors, for
-    it uses `and`, lists or arrays, is called for each element, with integers.
+    A FlexAttention `mask_mod` is called once, with tensors. A function that takes no tensors,
+    because it uses `and`, lists or arrays, is called for each element, with integers.
     """
     indices = (
         torch.arange(batch).view(-1, 1, 1, 1),
@@ -132,7 +132,7 @@ def function_matrix(
         try:
             return _by_element(mask_mod, *indices)
         except Exception:
-            # A function that fails at integers too is told of as it was first called.
+            # If it fails with integers too, the error of the first call is the one to show.
             raise problem from None
 
 
@@ -151,9 +151,9 @@ def assert_labels_exact(
     batch: int | None = None,
     heads: int | None = None,
 ) -> BlockMap:
-    """`mask.blocks` labels every block as looking at each of its elements does.
+    """`mask.blocks` gives every block the label that follows from all its elements.
 
-    A proof that claims to be exact must also have left no block open.
+    A proof that claims to be exact must also leave no block open.
 
     Returns:
         The blocks, for further assertions.
@@ -179,7 +179,7 @@ def assert_labels_exact(
     forms = prove_structure(form.structure).forms
     if all(_decided(span, form) for span in forms.spans):
         assert found.evaluated == 0, (
-            f"{case}: the proof is called exact, yet {found.evaluated} blocks were left open\n"
+            f"{case}: the proof claims to be exact, yet {found.evaluated} blocks were left open\n"
             f"{mask.prove()}"
         )
     return found
@@ -194,10 +194,10 @@ def assert_closed_forms_sound(
     batch: int | None = None,
     heads: int | None = None,
 ) -> None:
-    """The closed forms alone, key by key: nothing touched or unfull is missed by them.
+    """The closed forms alone, key by key, hold every key that is touched or not full.
 
     No block is evaluated here, so an unsound proof cannot hide. Where the proof claims to be
-    exact, the closed forms must hold no other key either.
+    exact, the closed forms must hold no other key.
 
     Args:
         mask: the mask whose proof is tested.
@@ -233,7 +233,7 @@ def _claimed_keys(side: SideTiles) -> Bools:
 
 
 def _decided(span: Span, form: Bound) -> bool:
-    """Whether no tile that a span may meet has to be looked at element by element."""
+    """Whether a span decides all tiles it may meet, so that none has to be evaluated."""
     return span.section is not None or (span.exact and in_order(span, form))
 
 
@@ -259,7 +259,7 @@ def _at(array: NDArray[np.generic], place: tuple[int, ...]) -> int:
 def not_under_test(call: str, wanted: str, found: object) -> MaskTypeError:
     kind = type(found).__name__
     hint = "Write score.mask for its mask." if kind == "Score" else entering(found)
-    return MaskTypeError(f"{call}: what is tested must be {wanted}, got {kind}. {hint}")
+    return MaskTypeError(f"{call}: the tested expression must be {wanted}, got {kind}. {hint}")
 
 
 def not_an_expected_mask(found: object) -> MaskTypeError:

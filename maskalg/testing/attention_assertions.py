@@ -13,7 +13,7 @@ from ..attention import attention
 from ..formula.expression import Expression
 from .assertions import describe, not_under_test
 
-# Of the largest value (at least 1) of the tensor that is compared.
+# Largest errors, relative to the largest value (at least 1) of the compared tensor.
 TOLERANCES: Final = {
     torch.float64: 1e-9,
     torch.float32: 2e-5,
@@ -24,7 +24,7 @@ TOLERANCES: Final = {
 
 @dataclass(frozen=True)
 class Compared:
-    """The largest error of each result, relative to the largest value of it (at least 1)."""
+    """The largest error of each result, relative to its largest value (at least 1)."""
 
     errors: dict[str, float]
 
@@ -64,15 +64,15 @@ def assert_attention_close(
         kv_heads: heads of key and value; None means `heads`.
         head_dim: size of a head of query and key.
         value_dim: size of a head of value; None means `head_dim`.
-        dtype: of the inputs; the tensors of the score are taken in theirs.
-        device: of the inputs; the score's tensors are moved there.
-        backend: of `maskalg.attention`; None chooses by the device.
+        dtype: dtype of the inputs; the tensors of the score keep theirs.
+        device: device of the inputs; the score's tensors are moved there.
+        backend: backend of `maskalg.attention`; None chooses by the device.
         attend: instead of `maskalg.attention`, a function of your own:
             `attend(query, key, value, score)` of `[batch, heads, length, dim]` tensors.
         tolerance: largest error, relative to the largest value of a tensor where that is above 1;
             by default 1e-9, 2e-5, 1e-2 or 6e-2 for float64, float32, float16, bfloat16, and no
             less for a gradient than its own dtype allows.
-        seed: of the random inputs.
+        seed: seed of the random inputs.
 
     Returns:
         The errors, for further assertions.

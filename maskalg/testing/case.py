@@ -16,17 +16,17 @@ from ..values.by_hand import Bools, Ints
 from .assertions import describe, function_matrix
 
 BATCH: Final = by_hand.BATCH_SIZE
-"""Batch entries of what the strategies draw."""
+"""Batch entries of the cases that strategies draw."""
 
 HEADS: Final = by_hand.HEADS
-"""Heads of what the strategies draw."""
+"""Heads of the cases that strategies draw."""
 
 Matrix = Callable[[int, int, int, int], Bools]  # of q_len, kv_len, q_shift, kv_shift
 
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """A mask, and what the oracle says it keeps.
+    """A mask, and the oracle's matrix of the pairs that it must keep.
 
     Attributes:
         mask: built from the package.
@@ -41,13 +41,13 @@ class Case:
 
     @classmethod
     def of(cls, mask: Mask, mask_mod: Callable[..., Any]) -> Case:
-        """A mask of your own next to what it must keep: `mask_mod(b, h, q_idx, kv_idx)`."""
+        """A mask of your own, and the pairs it must keep as `mask_mod(b, h, q_idx, kv_idx)`."""
         reads_tensors = any(isinstance(v, torch.Tensor) for v in mask.parameters.values())
         return cls(mask, lambda *at: function_matrix(mask_mod, BATCH, HEADS, *at), reads_tensors)
 
     @classmethod
     def by_hand(cls, mask: Mask, function: Callable[..., Bools]) -> Case:
-        """A mask next to its second definition in the oracle, whose own arguments are given."""
+        """A mask, and its second definition in the oracle with its arguments filled in."""
         reads = [node for node in mask.mask_node.walk() if node.op == "read"]
         places = set().union(*[arg.indices() for node in reads for arg in node.args])
         return cls(mask, matrix_of(function), bool(places & {"q_idx", "kv_idx"}))
@@ -96,7 +96,7 @@ class Case:
         )
 
     def at(self, q: list[int], kv: list[int]) -> Case:
-        """Row i of the queries at `q[i]`, of the keys at `kv[i]`; each below `LONGEST`."""
+        """The case with query i at position `q[i]`, and key j at `kv[j]`; each below `LONGEST`."""
 
         def matrix(q_len: int, kv_len: int, q_shift: int, kv_shift: int) -> Bools:
             rows = np.asarray([q[i + q_shift] for i in range(q_len)], dtype=np.int64)
@@ -110,7 +110,7 @@ class Case:
         return Case(self.mask.at(q=torch.tensor(q), kv=torch.tensor(kv)), matrix, True)
 
     def shift_each(self, moves: list[int]) -> Case:
-        """The queries of batch entry b moved by `moves[b]`."""
+        """The case with the queries of batch entry b moved by `moves[b]`."""
 
         def matrix(q_len: int, kv_len: int, q_shift: int, kv_shift: int) -> Bools:
             parts = [self.matrix(q_len, kv_len, q_shift + move, kv_shift) for move in moves]

@@ -5,9 +5,8 @@ in `maskalg/values/masks`, then compositions of them. Tensors over positions hol
 positions, so lengths up to `LONGEST` fit every mask, also when it is shifted a few times.
 
 `BIASES` are the rows of `maskalg/values/biases`, each next to what the oracle adds to the scaled
-score. Tables are float64 and hold what calls of up to `LENGTH` queries and keys, `BATCH` and
-`HEADS` read; those that are learned require a gradient. `WEIGHTS` are the rows of
-`maskalg/values/weights`.
+score. Tables are float64 and large enough for calls of up to `LENGTH` queries and keys, `BATCH` and
+`HEADS`; learned ones require a gradient. `WEIGHTS` are the rows of `maskalg/values/weights`.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ def _of(name: str, *args: Any) -> Case:
 
 
 def _of_head(q_len: int, kv_len: int, q_shift: int, kv_shift: int) -> Bools:
-    """Even heads."""
+    """The matrix of a mask that keeps all pairs of even heads."""
     even = np.arange(HEADS).reshape(1, -1, 1, 1) % 2 == 0
     return np.broadcast_to(even, (1, HEADS, q_len, kv_len))
 
@@ -130,7 +129,7 @@ class BiasCase:
 
     Attributes:
         build: the term, from tensors of the shapes of `tables`.
-        added: what it adds, from the tables and from `q_len=` and `kv_len=`.
+        added: the numbers it adds, from the tables and from `q_len=` and `kv_len=`.
         tables: float64 arrays.
     """
 
@@ -156,8 +155,8 @@ class WeightCase:
 
     Attributes:
         build: the weight, from tensors of the shapes of `tables`.
-        weights: what values are multiplied by, from scores `[batch, heads, q_len, kv_len]`, -inf
-            where a key is dropped, and from the tables.
+        weights: the factors of the values, from scores `[batch, heads, q_len, kv_len]`, -inf where
+            a key is dropped, and from the tables.
         tables: float64 arrays, `[HEADS]` each.
     """
 

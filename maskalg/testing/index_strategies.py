@@ -1,7 +1,7 @@
 """Random index expressions for hypothesis, and the masks their comparisons give.
 
 Their numbers and entries are small, or lie at the ends of 32 and of 64 bits. The oracle computes
-with Python's integers, which have no ends.
+with Python's integers, which do not overflow.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ EXTREMES: Final = (
     *(2**31 - 1, -(2**31), 2**31, 2**43, -(2**43), 2**59 - 1, 2**62, -(2**62)),
     *(2**63 - 2, 2**63 - 1, 1 - 2**63, -(2**63)),
 )
-"""Entries of 64 bits that sums and products are likely to leave them from."""
+"""Entries whose sums and products are likely to exceed 64 bits."""
 
 _LARGE: Final = (2**31 - 1, 1 - 2**31, 2**30)
-"""Numbers, which have 32 bits."""
+"""Numbers near the ends of 32 bits."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,7 +157,7 @@ def _per_batch(values: list[int]) -> IndexCase:
 
 
 def _divisors() -> SearchStrategy[tuple[int | Index, int]]:
-    """A number >= 1: literal, bound from outside, or an entry that is held at 1 from below."""
+    """A number >= 1: literal, bound from outside, or an entry with the lower bound 1."""
     number = st.one_of(st.integers(1, 5), st.sampled_from((2**20, 2**31 - 1)))
     return st.one_of(
         number.map(lambda n: (n, n)),
@@ -181,7 +181,7 @@ _ARITHMETIC: Final[dict[str, tuple[Callable[..., Any], Callable[..., Any]]]] = {
 
 def _arithmetic(sign: str, a: IndexCase, b: IndexCase) -> IndexCase:
     ours, theirs = _ARITHMETIC[sign]
-    # Numbers of Python are written with 32 bits, what is computed of them may have more.
+    # Python numbers must fit 32 bits, results computed from them need not.
     found = ours(_expression(a.index), b.index)
     return IndexCase(found, lambda *at: theirs(a.values(*at), b.values(*at)))
 

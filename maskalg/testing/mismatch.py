@@ -1,4 +1,4 @@
-"""The error of a comparison of masks, which can show what was expected and what was found."""
+"""The error of a comparison of masks, which can draw the expected mask and the found one."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Every mask, score term and weight once more, straight from its formula, in plain numpy.
+"""A second definition of every mask, score term and weight, in plain numpy.
 
 `oracle.sliding(5, q_len=8, kv_len=8)` is what `sliding(5)` must keep: the function
 `sliding_by_hand` of the file of `sliding`, and so on for each entry of the catalogue.
 `maskalg.values.by_hand` says what they take and return. None shares code with the rest of the
 package: they exist to disagree with it.
 
-`attention` and `labels` are what kernels and schedules are compared with.
+Kernels are compared with `attention`, schedules with `labels`.
 """
 
 from __future__ import annotations

@@ -47,11 +47,12 @@ Rule = Callable[[Floats], Floats]
 
 @dataclass(frozen=True, eq=False)
 class ScoreCase:
-    """A bias or a score, and what the oracle makes of scaled scores.
+    """A bias or a score, and the same in the oracle, as a function of scaled scores.
 
     Attributes:
         score: the expression; its tensors are float64 and require a gradient.
-        apply: `[BATCH, HEADS, q_len, kv_len]` of float64 to the new scores, -inf where dropped.
+        apply: from float64 scores `[BATCH, HEADS, q_len, kv_len]` to the new ones, -inf where
+            dropped.
     """
 
     score: Bias | Score | Mask

@@ -51,7 +51,7 @@ __all__ = ["BATCH", "HEADS", "Case", "Shape", "atoms", "masks", "shapes"]
 
 @dataclass(frozen=True)
 class Shape:
-    """Lengths and block sides to look at a mask with."""
+    """Lengths of a call, and sides of blocks, to test a mask with."""
 
     q_len: int
     kv_len: int
@@ -132,7 +132,7 @@ def atoms() -> SearchStrategy[Case]:
 
 @st.composite
 def shifted(draw: DrawFn, inner: SearchStrategy[Case]) -> Case:
-    """A case moved by integers or by 0-d tensors, or its queries by one entry a batch."""
+    """A case moved by integers or by 0-d tensors, or its queries by one number per batch entry."""
     case = draw(inner)
     moves = st.integers(0 if case.over_positions else -FARTHEST_SHIFT, FARTHEST_SHIFT)
     kind = draw(st.sampled_from(("integers", "tensor", "per batch")))
@@ -142,7 +142,7 @@ def shifted(draw: DrawFn, inner: SearchStrategy[Case]) -> Case:
 
 
 def _places() -> SearchStrategy[list[int]]:
-    """Positions of rows: in order, turned round as in a ring, or any, with rows of no position."""
+    """Positions of rows: as in a ring, or in any order with some negative ones."""
     anywhere = st.lists(st.integers(-2, LONGEST - 1), min_size=ENTRIES, max_size=ENTRIES)
     ring = st.builds(
         lambda last, size: [last - (last - i) % size for i in range(ENTRIES)],
@@ -189,7 +189,7 @@ def prefixes(draw: DrawFn) -> Case:
 
 @st.composite
 def identifiers(draw: DrawFn) -> list[int]:
-    """Document ids: ascending, contiguous in any order, or coming back."""
+    """Document ids: ascending, contiguous in any order, or recurring."""
     kind = draw(st.sampled_from(("ascending", "contiguous", "recurring")))
     if kind == "recurring":
         few = st.integers(-1, draw(st.integers(0, 3)))

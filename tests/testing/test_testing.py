@@ -84,7 +84,7 @@ def test_what_is_tested_is_a_mask() -> None:
     for found, says in ((score, "Write score.mask"), (sliding, "write sliding(window)")):
         with pytest.raises(TypeError, match=re.escape(says)):
             assert_same_mask(found, causal, 3)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="assert_attention_close: what is tested must be a mask, a"):
+    with pytest.raises(TypeError, match="close: the tested expression must be a mask, a"):
         assert_attention_close(sliding, 3)  # type: ignore[arg-type]
 
 
