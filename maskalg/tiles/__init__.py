@@ -1,1 +1,1 @@
-"""Tile shapes: tables by architecture, head dimension and dtype, and what was tuned."""
+"""Tile shapes: tables by architecture, head dimension and dtype, and tuned tiles."""

@@ -78,10 +78,10 @@ _NAMES: Final = {
 OUTCOMES: Final[dict[str, Outcome]] = {
     "proved": "proved", "refuted": "wrong", "open": "not proved",
 }  # fmt: skip
-_TOGETHER: Final = ", of the intervals together: they are not those of the closed form"
+_TOGETHER: Final = ", for all intervals together, which differ from those of the closed form"
 _NO_KERNEL: Final = {
     32: "its integers need 64 bits in every call",
-    64: "calls that need 64 bits are refused: integers may be larger than kernels compute",
+    64: "calls that need 64 bits are refused: their integers may be too large for kernels",
 }
 _ROWS: Final = {"kv_idx": "a row of keys at a time", "q_idx": "a row of queries at a time"}
 
@@ -120,13 +120,13 @@ class Subject:
     """An expression's structure, and facts about its values that decide how kernels are written.
 
     Attributes:
-        structure: of the expression.
-        dtypes: of its tables, by slot.
-        limbs: of `Style`, by the bits of indices; calls that need other bits are refused.
+        structure: structure of the expression.
+        dtypes: dtypes of its tables, by slot.
+        limbs: `Style.limbs` by the bits of indices; calls that need other bits are refused.
         library: texts in place of files of the kernels, by name, for tests of the verifier.
-        rendered: changes the text of hooks before it is read, for tests of the verifier.
-        passed: changes the arguments of hooks, likewise.
-        variant: check this way of writing hooks alone, likewise; None for all.
+        rendered: a change of the text of hooks before it is read, for tests of the verifier.
+        passed: a change of the arguments of hooks, for tests of the verifier.
+        variant: the only way of writing hooks to check, for tests of the verifier; None for all.
     """
 
     structure: Structure
@@ -223,12 +223,12 @@ def _of_gpu(
 
 
 _Proved = dict[tuple[str, str, Term], list["_Variant"]]
-"""Terms that are proved, of a kind and a loop, and the variants whose calls that is true of."""
+"""Terms that were proved, by kind and loop, and the variants in whose calls they hold."""
 
 
 @dataclass(frozen=True)
 class _Before:
-    """Terms of a loop already proved equal to the formula, and the variants in whose calls."""
+    """The terms of a loop already proved equal to the formula, for some variants' calls."""
 
     proved: _Proved = field(default_factory=dict)
     variant: _Variant | None = None
@@ -369,9 +369,11 @@ def _of_hooks(
             yield _run(unread("bounds", text, problem), partial(small.bound, of, name))
             continue
         own = all(one is other for one, other in asked)
-        by = "equal as written" if own else "other arguments"
+        by = "equal as written" if own else "called with other arguments"
         told: Outcome = "proved" if own else "not proved"
-        claim = Claim("bounds", f"{text}, {found.function} of its row", told, by, 0.0, None, moving)
+        claim = Claim(
+            "bounds", f"{text}, {found.function} for its own row", told, by, 0.0, None, moving
+        )
         yield _run(claim, partial(small.row, of, name, cast(Of, rows)))
         if "spans" not in found.function:
             continue
@@ -435,8 +437,8 @@ def _run(claim: Claim, find: Callable[[], Model | None]) -> Claim:
         return claim
     seconds = claim.seconds + time.perf_counter() - started
     if model is None:
-        return replace(claim, by=f"{claim.by}; small calls answer alike", seconds=seconds)
-    by = f"run in a small call; {claim.by}"
+        return replace(claim, by=f"{claim.by}; no small call refutes it", seconds=seconds)
+    by = f"refuted by a small call; {claim.by}"
     return replace(claim, outcome="wrong", by=by, seconds=seconds, model=model)
 
 
@@ -602,10 +604,10 @@ def _interval(
     if verdict.outcome != "proved":
         return verdict, _TOGETHER
     if not whole:
-        return verdict, "; the kernel is given fewer bounds than the proof found: it visits more"
+        return verdict, "; the kernel gets fewer bounds than the proof found: it visits more tiles"
     exact = prove(known, terms.either(terms.no(told), inside), milliseconds)
     wider = exact.outcome != "proved"
-    return verdict, "; wider than the closed form: it visits more" if wider else ""
+    return verdict, "; wider than the closed form: it visits more tiles" if wider else ""
 
 
 # --- CPUs ----------------------------------------------------------------------------------------

@@ -161,7 +161,7 @@ def claims_of_intervals(mask: Mask, length: int | None, milliseconds: int) -> It
         wrong = (read() != kept).nonzero()
         if len(wrong):
             return Verdict("refuted", f"batch, head, query, key {wrong[0].tolist()}", 0.0)
-        return Verdict("proved", "every pair of the call computed", 0.0)
+        return Verdict("proved", "compared with every pair of the call", 0.0)
 
     for name, read in read_back.items():
         yield _made(f"{name}, {where}", partial(judge, read))

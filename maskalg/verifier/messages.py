@@ -12,7 +12,7 @@ def no_z3() -> MissingPackageError:
 
 
 def unknown_target(target: object, known: tuple[str, ...]) -> MaskValueError:
-    return MaskValueError(f"target {target!r} is not known; choose of {', '.join(known)}.")
+    return MaskValueError(f"target {target!r} is not known; choose from {', '.join(known)}.")
 
 
 def no_table(name: str, known: list[str]) -> MaskValueError:
@@ -29,13 +29,13 @@ def other_kind(name: str, dtype: object, such_as: object) -> MaskValueError:
 
 def not_a_prompt(q_len: int, kv_len: int) -> MaskValueError:
     return MaskValueError(
-        f"vLLM takes masks of prompts, of as many queries as keys, and this call has {q_len} and "
-        f"{kv_len}."
+        f"vLLM takes masks of prompts, with as many queries as keys; this call has {q_len} queries "
+        f"and {kv_len} keys."
     )
 
 
 def not_a_length(length: object, most: int) -> MaskValueError:
     return MaskValueError(
-        f"length {length!r} of a call that is computed pair by pair must be 1 to {most}. For all "
-        "lengths, leave it out: `verify(mask)`."
+        f"the length of a call that is computed pair by pair must be 1 to {most}, got {length!r}. "
+        "For all lengths, leave it out: `verify(mask)`."
     )

@@ -27,26 +27,28 @@ TRUSTED: Final = (
     "the compilers of the text (Triton, ptxas, the C++ compiler), and the GPU or CPU",
     "the body of the loop around the hooks: products, softmax, loads of queries, keys and values",
     "asynchronous copies, barriers and the order of warps in Hopper's pipelines",
-    "a launch starts a program for each row of tiles, and each part of one",
-    "the page and row of each key, and the request of each row of tiles (`kernels/requests.py`, "
-    "`hopper_pages.py`), and that values in pages which no row keeps are zero or finite",
+    "a launch starts a program for each row of tiles, or for each part of a row",
+    "keys in pages: the page and row of each key, the request of each row of tiles "
+    "(`kernels/requests.py`, `hopper_pages.py`), and that values which no row keeps are zero or "
+    "finite",
     "the lines of the C++ loop that call the functions of intervals",
-    "labels of tiles that kernels look up, and runs of keys on CPUs, are checked for one call: in "
-    "others they are those of the host",
-    "bits of pairs and tables of distances are made anew where tensors that they hold change",
-    "a table of distances holds its formula (`backends/triton/arguments.py`), which tests compare",
-    "each step of real arithmetic in masks rounds as its name says, and no two are joined into one",
-    "biases: how they round, which tests compare, and SymPy",
+    "labels of tiles that kernels look up, and runs of keys on CPUs: they are checked for one call "
+    "only",
+    "bits of pairs and tables of distances are made again when the tensors they read change",
+    "a table of distances holds the values of its formula (`backends/triton/arguments.py`); tests "
+    "compare them",
+    "each operation on real numbers in masks rounds as its name says, and no two are fused",
+    "SymPy, and the rounding of biases, which tests compare",
     "gradients of entries of tables, and tiles that begin with documents (`backend='aligned'`): "
     "their texts are not read, and tests compare results",
-    f"tables have at most {MOST_OF_TABLE:,} entries along an axis, and lie row after row",
-    "tables made of document ids hold what `proof/check/laws.py` says; tests compare",
-    "torch, and kernels that FlexAttention compiles; integers past 64 bits in its functions "
-    "(`engine/long_integers.py`), which tests compare; tables as long as the call",
+    f"tables have at most {MOST_OF_TABLE:,} entries along an axis, and are stored row by row",
+    "tables made of document ids obey the laws in `proof/check/laws.py`; tests compare them",
+    "torch, and the kernels that FlexAttention compiles; in its functions, integers past 64 bits "
+    "(`engine/long_integers.py`), which tests compare, and tables as long as the call",
     "JavaScript's doubles, and the functions of `views/explore/static` that formulas call, which "
     "tests run",
-    "the prover of linear claims (`proof/check/refutation.py`), z3 where that leaves claims open, "
-    "and the readers of `maskalg/verifier/reading`",
+    "the prover of linear claims (`proof/check/refutation.py`), z3 where that prover leaves claims "
+    "open, and the readers of `maskalg/verifier/reading`",
 )
 """Assumptions of all proofs."""
 
@@ -80,7 +82,7 @@ class Verification:
 
     @property
     def wrong(self) -> tuple[Claim, ...]:
-        """The claims that numbers refute: at these, the kernel computes another mask."""
+        """The refuted claims, each with numbers at which the kernel computes another mask."""
         return tuple([claim for claim in self.claims if claim.outcome == "wrong"])
 
     def __str__(self) -> str:

@@ -158,8 +158,8 @@ def _answer(given: Sequence[Term], claim: Term, milliseconds: int) -> _Answer:
     model = query.model()
     if is_wrong_at(given, claim, model):
         return "refuted", "z3", model
-    return "open", ("z3 finds numbers that do not refute it: of real numbers, or of functions that "
-                    "it knows too little of"), None  # fmt: skip
+    return "open", ("the numbers that z3 finds do not refute it: z3 knows too little about real "
+                    "numbers or some functions in it"), None  # fmt: skip
 
 
 def is_wrong_at(given: Sequence[Term], claim: Term, model: Model) -> bool:

@@ -118,7 +118,7 @@ def test_an_index_that_adds_an_entry_stays_in_its_table():
 def test_what_is_not_proved_is_said():
     image = ma.verify(ma.neighborhood((8, 8), 3), targets=("ptx",))
     assert "next_run, a call of 512 queries and 512 keys" in str(image) and image.whole
-    assert "look up, and runs of keys on CPUs, are checked for one call" in str(image)
+    assert "look up, and runs of keys on CPUs: they are checked for one call" in str(image)
 
 
 def test_runs_of_a_call():
@@ -144,7 +144,7 @@ def test_the_command_names_the_targets(target, capsys):
 
 
 def test_targets_are_checked():
-    with pytest.raises(ma.MaskValueError, match="target 'tpu' is not known; choose of ptx"):
+    with pytest.raises(ma.MaskValueError, match="target 'tpu' is not known; choose from ptx"):
         ma.verify(ma.causal, targets=("tpu",))
 
 
@@ -190,7 +190,7 @@ def test_a_text_that_readers_refuse_is_run_in_small_calls(old, new):
     subject = dataclasses.replace(right, variant="bits of pairs", rendered=rendered)
     found = [c for c in claims(subject, ("triton",), 1000, (32,)) if not c.holds]
     assert [claim.outcome for claim in found] == ["wrong"], found
-    assert found[0].by.startswith("run in a small call; not read: the bit q_idx of the row")
+    assert found[0].by.startswith("refuted by a small call; not read: the bit q_idx of the row")
     assert found[0].model is not None and found[0].model.values["kv_len"] < 9
 
 

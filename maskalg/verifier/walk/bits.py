@@ -36,9 +36,9 @@ def lemmas_of_bits(
 ) -> Iterator[tuple[str, str, Callable[[], tuple[Step, ...]]]]:
     """Functions of the kernels, each with a claim about it and its proof."""
     for of_keys, row in ((False, "a query"), (True, "a key")):
-        text = f"each pair's bit is computed of that pair and stored in its place, a row for {row}"
+        text = f"the bit of each pair is computed and stored at its place, with a row for {row}"
         yield "kept_bits.kept_bits", text, partial(_made, of_keys, sources, milliseconds)
-    text = "no two pairs have one place, readers' numbers lead to it, and all lie in the table"
+    text = "no two pairs share a place, readers compute the same place, and it lies in the table"
     yield "kept_bits.kept_bits", text, partial(_apart, sources, milliseconds)
     text = f"an element finds the bit of its row and column, in tiles of {SIZES} columns"
     yield "kept_bits.bits_of", text, partial(_found, sources, milliseconds)

@@ -43,14 +43,14 @@ def lemmas_of_blocks(
     text = (sources or {}).get(FILE) or skeleton()
     for name, claimed, proof in (
         ("clip", "the keys of each interval, and no other", _clip),
-        ("listed", "the keys of each run, and those of each run to be masked", _listed),
+        ("listed", "the keys of each run, and those of each run that needs the mask", _listed),
         ("in_order", "the same keys, intervals in order", _in_order),
-        ("joined", "the same keys, in intervals that lie apart", _joined),
-        ("united", "the same keys, in order, in intervals that lie apart", _united),
-        ("meets", "no key of a block lies in an interval, if it says so", _meets),
-        ("holds", "all keys of a block lie in intervals, if it says so", _holds),
-        ("may_drop", "all keys are kept and none is dropped, if it says so", _may_drop),
-        ("over_blocks", "every key to keep once, no other, masked unless none is dropped", _blocks),
+        ("joined", "the same keys, in disjoint intervals", _joined),
+        ("united", "the same keys, in disjoint intervals in order", _united),
+        ("meets", "if false, no key of the block lies in an interval", _meets),
+        ("holds", "if true, all keys of the block lie in intervals", _holds),
+        ("may_drop", "if false, all keys of the block are kept and none is dropped", _may_drop),
+        ("over_blocks", "each key to keep once, no other, masked where one is dropped", _blocks),
     ):
         yield f"{FILE}.{name}", claimed, partial(shown, proof, partial(_Walk, text, milliseconds))
 

@@ -42,10 +42,10 @@ def lemmas_of_drawn_rows(
     """Functions of the kernels, each with a claim about it and its proof."""
     text = "draw d gives row programs + d; each row is computed once, and the counter ends at 0"
     yield "hopper_rows.draw_row", text, steps_of("hopper_rows", _draws, sources, milliseconds)
-    text = "a consumer finds the row its producer drew, and no row takes another's place too soon"
+    text = "a consumer finds the row its producer drew, and no row is overwritten before it is read"
     yield "hopper_rows.row_drawn", text, steps_of("hopper_rows", _places, sources, milliseconds)
     for file, name, takes in LOOPS:
-        text = "begins with the program's row, and takes one further row after each"
+        text = "it begins with the program's own row, and takes one further row after each"
         yield f"{file}.{name}", text, partial(_loop, file, name, takes, sources)
 
 

@@ -109,8 +109,8 @@ def lemmas(
         yield function, text, steps_of(file, partial(proof, *args), sources, milliseconds)
 
 
-_ONCE: Final = "every touched tile is visited once, no other is, and is masked unless it is full"
-_OF_SPLIT: Final = "program s of n visits the touched ones of tiles s, s + n, s + 2 n, … once"
+_ONCE: Final = "a touched tile is visited once, masked unless it is full; no other is visited"
+_OF_SPLIT: Final = "program s of n visits each touched tile among s, s + n, s + 2 n, … once"
 
 
 # --- functions that find runs ---------------------------------------------------------------------

@@ -98,7 +98,7 @@ def claims_of_call(
             found = wrong()
         except NotDefined as problem:
             found = str(problem)
-        outcome, by = ("wrong", found) if found else ("proved", "every pair of the call computed")
+        outcome, by = ("wrong", found) if found else ("proved", "compared with every pair")
         yield Claim("runs", text, outcome, by, time.perf_counter() - began)  # type: ignore[arg-type]
 
 
@@ -156,7 +156,7 @@ class _Call:
                         wrong = _differs(labels, row)
                         if wrong is not None:
                             index = "query" if of == "queries" else "key"
-                            return f"batch {batch}, head {head}, {index} {first} on: {wrong}"
+                            return f"batch {batch}, head {head}, from {index} {first}: {wrong}"
         return None
 
     def _finder(
@@ -235,7 +235,7 @@ class _Call:
                     labels = _labels(iter(told), row.shape[1], width)
                     wrong = _differs(labels, row, width, cut=False)
                     if wrong is not None:
-                        return f"batch {batch}, head {head}, query {number * tile} on: {wrong}"
+                        return f"batch {batch}, head {head}, from query {number * tile}: {wrong}"
         return None
 
 

@@ -172,7 +172,7 @@ def _wrong_counts(programs: _Programs, visited: Any, together: int) -> str | Non
             told = "".join(map(str, visited[:, tile]))
             return (
                 f"{found} visits of tile {tile} are counted in rows {where} than row {row}, not "
-                f"{wanted[place]}, where {told} says which rows visit it"
+                f"{wanted[place]}; the rows visit it as {told}"
             )
     return None
 

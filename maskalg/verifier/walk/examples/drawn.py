@@ -193,7 +193,7 @@ class _Call:
             if row in computed:
                 raise _Wrong(f"row {row} is computed twice")
             if loaded.index(place).value != row:
-                raise _Wrong(f"row {row} is computed of what row {loaded.index(place).value} holds")
+                raise _Wrong(f"row {row} is computed from row {loaded.index(place).value}")
             computed.append(row)
             names["release"](held.free.index(place))
             result = self.texts.consume_row.body[-1]

@@ -95,7 +95,7 @@ def _wrong(walk: Any, runs: dict[str, Any], row: Row, options: dict[str, bool]) 
     turn(names["i"])
     for number, count in numbers:
         if number != count:
-            return f"counts {number} tiles behind {count}"
+            return f"counts {number} tiles after {count}"
     masked: dict[int, list[bool]] = {}
     for run in visited:
         masked.setdefault(int(run.tile), []).append(bool(run.partial))
@@ -141,4 +141,4 @@ def _of_order(sources: Sources | None) -> Iterator[str]:
         count = -(-length // 64)
         found = sorted(tile(j, from_last, length, 64) for j in range(count))
         if found != [*range(count)]:
-            yield f"of {length} queries, in tiles of 64, the tiles {found} are gone through"
+            yield f"visits the tiles {found} of {length} queries in tiles of 64"

@@ -133,8 +133,8 @@ class Row(NamedTuple):
 
     def __str__(self) -> str:
         return (
-            f"keys {_shown(self.touched)} to keep and {_shown(self.unfull)} to drop of "
-            f"{self.kv_len}, in tiles of {BLOCK}"
+            f"intervals {_shown(self.touched)} to keep and {_shown(self.unfull)} to drop, of "
+            f"{self.kv_len} keys in tiles of {BLOCK}"
         )
 
 
