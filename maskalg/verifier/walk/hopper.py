@@ -33,7 +33,7 @@ LOOPS: Final = (
     ("hopper_sums", "sum_up"),
 )  # fmt: skip
 MOST_STAGES: Final = 8
-_OF_RING: Final = "tiles that are in memory together lie apart, and return in turn"
+_OF_RING: Final = "tiles in memory together lie in different stages, which are reused in turn"
 
 
 def lemmas_of_hopper(
@@ -41,11 +41,11 @@ def lemmas_of_hopper(
 ) -> Iterator[tuple[str, str, Callable[[], tuple[Step, ...]]]]:
     """Functions of these kernels, each with a claim about it and its proof."""
     for file, name in LOOPS:
-        text = "every touched tile once, no other, counted in i"
+        text = "each touched tile is visited once, no other is, and i counts them"
         yield f"{file}.{name}", text, steps_of(file, partial(_loops, name), sources, milliseconds)
-    text = "tiles that are in memory together lie apart, and return in turn"
+    text = "tiles in memory together lie in different stages, which are reused in turn"
     yield "hopper_common.stage_of", text, steps_of("hopper_common", _ring, sources, milliseconds)
-    text = "the j-th tile, or the j-th from the last"
+    text = "the j-th tile from the first, or from the last"
     yield (
         "hopper_order.tile_in_order",
         text,

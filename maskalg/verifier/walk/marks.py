@@ -59,7 +59,7 @@ def lemmas_of_marks(
     """Functions of the kernels, each with a claim about it and its proof."""
     run = "the run from tile j on, for any labels"
     told: tuple[tuple[str, Callable[[Walker], None]], ...] = (
-        ("next tiles of a row of cells, for any labels", _of_a_row),
+        ("the next run of tiles in a row of cells, for any labels", _of_a_row),
         (f"{run} and any rows of cells", _of_rows),
         (f"{run}, counted from the first tile", partial(_either_way, 0)),
         (f"{run}, counted from the last tile", partial(_either_way, 1)),

@@ -31,7 +31,7 @@ def lemmas_of_turns(
     sources: Sources | None, milliseconds: int
 ) -> Iterator[tuple[str, str, Callable[[], tuple[Step, ...]]]]:
     """The function of the kernels, with a claim about it and its proof."""
-    text = "how many visits there are in later rows, and in earlier ones, for any visits"
+    text = "the number of visits in later rows, and in earlier rows, for any visits"
     yield "gradient_sums.turns", text, steps_of("gradient_sums", _turns, sources, milliseconds)
 
 
