@@ -336,7 +336,7 @@ def _canvases_and_buckets(shape: Shape, device: str) -> dict[str, Case]:
     """A window on an image, tiles of a video, and T5's buckets of distances."""
     length = shape.length
     image, video = (length // 128, 128), (8, 32, length // 256)
-    across = video[2] // 8  # tiles of 4 x 8 x 8 tokens, 4 of which are one above another
+    across = video[2] // 8  # tiles of 4 x 8 x 8 tokens; a column of the video has 4 of them
     learned = torch.randn(32, shape.heads, generator=torch.Generator().manual_seed(0)).to(device)
 
     def around(b: Any, h: Any, q: Any, k: Any) -> Any:

@@ -46,7 +46,7 @@ def measured(
         _FOUND.update(make("cuda"))
         yield from map(work, names)
         return
-    os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"  # each would start as many as there are cores
+    os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"  # each worker would start one per core
     context = get_context("spawn")
     with ProcessPoolExecutor(workers, context, _begin, (make, context.Lock())) as pool:
         yield from pool.map(work, names)

@@ -23,7 +23,7 @@ def cache_dir() -> Path:
 
 
 def replace(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all, in place of what was there."""
+    """Write a file whole or not at all, replacing an older one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".tmp", delete=False) as file:
         file.write(content)

@@ -63,7 +63,7 @@ class Dependence:
 class Lengths:
     """Lengths as a user gives them.
 
-    A `kv_len` of None means `q_len`; `batch` and `heads` are then read off the tensors. Without
+    A `kv_len` of None means `q_len`; a `batch` or `heads` of None is read off the tensors. Without
     `q_len`, a question about masks ranges over every position.
     """
 

@@ -1,1 +1,1 @@
-"""Formulas: nodes, the parameters they read, and facts that a formula alone tells."""
+"""Formulas: nodes, the parameters they read, and facts that follow from a formula alone."""

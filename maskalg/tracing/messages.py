@@ -33,7 +33,7 @@ def other_function(name: str, scored: bool) -> MaskTypeError:
 
 
 def of_score(error: MaskalgError) -> MaskalgError:
-    """The same error; its advice of opaque=True also names the cost for a score."""
+    """The same error; where it advises opaque=True, it also names the cost for a score."""
     costs = f"{OPAQUE}, without gradients of the tensors it captures"
     error.args = tuple([str(text).replace(OPAQUE, costs) for text in error.args])
     return error

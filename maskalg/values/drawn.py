@@ -134,7 +134,7 @@ class WithMask(Drawn):
         entry: int = 0,
         head: int = 0,
     ) -> None:
-        """Print a picture of the empty, partial and full blocks, and what they save.
+        """Print a picture of the empty, partial and full blocks, and the work they save.
 
         `width` is the largest number of columns of the picture, `block` the side of the blocks
         that are counted (doubled while there are more than 65,536 rows of them). `entry` and

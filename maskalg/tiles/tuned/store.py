@@ -102,7 +102,7 @@ def read(path: Path, of: Machine | None = None) -> Choices:
 
 
 def write(choices: Choices, of: Machine) -> Path:
-    """Store the choices of a machine in place of what was stored, whole or not at all."""
+    """Store the choices of a machine, whole or not at all, replacing older ones."""
     entries = [
         {
             **asdict(key),

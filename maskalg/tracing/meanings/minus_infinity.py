@@ -27,7 +27,7 @@ def is_minus_infinity(tensor: torch.Tensor) -> bool:
         return False
     try:
         return tensor.item() == -math.inf
-    except RuntimeError:  # one of many, within torch.vmap
+    except RuntimeError:  # within torch.vmap it stands for many numbers
         return False
 
 

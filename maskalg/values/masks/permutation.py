@@ -17,7 +17,7 @@ __all__ = ["permutation"]
 
 
 def permutation(rank: Entries, *, strict: bool = False) -> Mask:
-    """rank[q] >= rank[k]: causal in another order than that of the positions.
+    """rank[q] >= rank[k]: causal in an order given by `rank`, not by the positions.
 
     Args:
         rank: integer tensor `[length]` or `[batch, length]`: the place of each position in the
