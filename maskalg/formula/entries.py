@@ -72,6 +72,15 @@ def booleans_or_integers(call: str, name: str, value: object) -> torch.Tensor:
     return _checked(call, name, value, dtypes, "a bool or integer tensor")
 
 
+def of_rank(
+    call: str, name: str, tensor: torch.Tensor, ranks: tuple[int, ...], wanted: str
+) -> torch.Tensor:
+    """The tensor, if it has as many dimensions as `ranks` allows; `wanted` says which."""
+    if tensor.ndim not in ranks:
+        raise errors.tensor_shape(call, name, list(tensor.shape), wanted)
+    return tensor
+
+
 def reals(
     call: str, name: str, value: object, wanted: str = "a floating-point tensor"
 ) -> torch.Tensor:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import get_args
+from typing import Final, get_args
 
 import torch
 
 from .. import errors
 from ..formula import nodes
-from ..formula.entries import booleans, check, integers, is_listed, readable, reals
+from ..formula.entries import booleans, check, integers, is_listed, of_rank, readable, reals
 from ..formula.nodes import Node
 from ..formula.parameters import (
     INT32_MAX,
@@ -19,6 +19,8 @@ from ..formula.parameters import (
     plain_number,
     whole_number,
 )
+
+_OVER_POSITIONS: Final = "[length] or [batch, length]"
 
 
 def shown(value: object) -> str:
@@ -60,8 +62,7 @@ def _integer_or_tensor(
     if not is_listed(value):
         return integer(call, name, value, low)
     tensor = integers(call, name, value, "an integer or an int32 or int64 tensor")
-    if tensor.ndim > 2:
-        raise errors.tensor_shape(call, name, list(tensor.shape), wanted)
+    of_rank(call, name, tensor, (0, 1, 2), wanted)
     # Clamping keeps a prefix below 0 empty, but would turn a window of 0 into one of 1.
     if low > 0 and tensor.numel() and readable(tensor) and int(tensor.min()) < low:
         raise errors.MaskValueError(
@@ -74,9 +75,7 @@ def _integer_or_tensor(
 
 def positions(call: str, name: str, value: object, order: Order | None = None) -> Table:
     """An integer tensor over positions, `[length]` or `[batch, length]`, in a declared order."""
-    tensor = integers(call, name, value)
-    if tensor.ndim not in (1, 2):
-        raise errors.tensor_shape(call, name, list(tensor.shape), "[length] or [batch, length]")
+    tensor = of_rank(call, name, integers(call, name, value), (1, 2), _OVER_POSITIONS)
     if order not in (None, *get_args(Order)):
         raise errors.MaskValueError(
             f"{call}: order must be 'contiguous' (equal entries lie next to each other), "
@@ -88,32 +87,18 @@ def positions(call: str, name: str, value: object, order: Order | None = None) -
 
 def flags(call: str, name: str, value: object) -> Table:
     """A Boolean tensor over positions, `[length]` or `[batch, length]`."""
-    table = flags_per_head(call, name, value, "[length] or [batch, length]")
-    if table.tensor.ndim == 3:
-        found = list(table.tensor.shape)
-        raise errors.tensor_shape(call, name, found, "[length] or [batch, length]")
-    return table
+    return Table(name, of_rank(call, name, booleans(call, name, value), (1, 2), _OVER_POSITIONS))
 
 
-def flags_per_head(
-    call: str,
-    name: str,
-    value: object,
-    wanted: str = "[length], [heads, length] or [batch, heads, length]",
-) -> Table:
+def flags_per_head(call: str, name: str, value: object) -> Table:
     """A Boolean tensor over positions for all heads, per head, or per batch and head."""
-    tensor = booleans(call, name, value)
-    if tensor.ndim not in (1, 2, 3):
-        raise errors.tensor_shape(call, name, list(tensor.shape), wanted)
-    return Table(name, tensor)
+    wanted = "[length], [heads, length] or [batch, heads, length]"
+    return Table(name, of_rank(call, name, booleans(call, name, value), (1, 2, 3), wanted))
 
 
 def real_table(call: str, name: str, value: object, ranks: tuple[int, ...], wanted: str) -> Table:
     """A floating tensor of one of the `ranks`; `wanted` describes the shapes in errors."""
-    tensor = reals(call, name, value)
-    if tensor.ndim not in ranks:
-        raise errors.tensor_shape(call, name, list(tensor.shape), wanted)
-    return Table(name, tensor)
+    return Table(name, of_rank(call, name, reals(call, name, value), ranks, wanted))
 
 
 def entries_within(call: str, name: str, tensor: torch.Tensor, low: int, high: int) -> None:

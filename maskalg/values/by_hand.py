@@ -91,13 +91,16 @@ def numbers(
 
 def places(q_len: int, kv_len: int, q_shift: int = 0, kv_shift: int = 0) -> tuple[Ints, Ints]:
     """Global query and key position of every element, each `[1, 1, q_len, kv_len]`."""
-    q = np.zeros((1, 1, q_len, kv_len), np.int64)
-    k = np.zeros((1, 1, q_len, kv_len), np.int64)
-    for i in range(q_len):
-        q[:, :, i, :] = i + q_shift
-    for j in range(kv_len):
-        k[:, :, :, j] = j + kv_shift
-    return q, k
+    _, _, q, k = np.indices((1, 1, q_len, kv_len))
+    return q + q_shift, k + kv_shift
+
+
+def looked_up(values: NDArray[Any], *at: Ints) -> NDArray[Any]:
+    """`values[…, at]`, the last axes at places `[1, 1, q_len, kv_len]`; others are an error."""
+    for place, size in zip(at, values.shape[-len(at) :], strict=True):
+        if ((place < 0) | (place >= size)).any():
+            raise IndexError(f"a position is outside an array of shape {values.shape}")
+    return values[(..., *[place[0, 0] for place in at])]
 
 
 def entry(values: ArrayLike, *at: int) -> float:

@@ -7,9 +7,8 @@ from functools import partial
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ... import errors
 from ...formula import nodes
-from ...formula.entries import Entries, integers
+from ...formula.entries import Entries, integers, of_rank
 from ...formula.nodes import BATCH, HEAD, SCORE, TRUE, K, Q
 from ...formula.parameters import Table
 from ...formula.printing import called
@@ -39,9 +38,8 @@ def graphormer(table: Entries, distances: Entries) -> Bias:
     """
     entries = real_table("graphormer", "table", table, (2,), "[distances, heads]")
     distances = integers("graphormer", "distances", distances)
-    if distances.ndim not in (2, 3):
-        wanted = "[nodes, nodes] or [batch, nodes, nodes]"
-        raise errors.tensor_shape("graphormer", "distances", list(distances.shape), wanted)
+    wanted = "[nodes, nodes] or [batch, nodes, nodes]"
+    of_rank("graphormer", "distances", distances, (2, 3), wanted)
     entries_within("graphormer", "distances", distances, 0, len(entries.tensor))
     between = nodes.read(Table("distances", distances), *[BATCH, Q, K][-distances.ndim :])
     added = nodes.read(entries, between, HEAD)

@@ -10,13 +10,13 @@ from numpy.typing import ArrayLike
 
 from ... import errors
 from ...formula import nodes
-from ...formula.entries import Entries, booleans_or_integers, integers, readable
+from ...formula.entries import Entries, booleans_or_integers, integers, of_rank, readable
 from ...formula.nodes import BATCH, HEAD, SCORE, K, Node, Q
 from ...formula.parameters import Parameter, Table
 from ...formula.printing import called
 from ..algebra import Mask
 from ..arguments import entries_within, integer, marked
-from ..by_hand import BATCH_SIZE, HEADS, Bools, MaskRows, padded, pairs, row
+from ..by_hand import BATCH_SIZE, HEADS, Bools, MaskRows, entry, padded, pairs, row
 from ..helped import Ways
 
 __all__ = ["block_table"]
@@ -46,9 +46,8 @@ class _BlockTable(Ways, name="block_table"):
         sides = _sides("block_table", block)
         of_head = nodes.floordiv(HEAD, _of_heads(group))
         table = booleans_or_integers("block_table", "table", table)
-        if table.ndim not in (2, 3, 4):
-            wanted = "[rows, columns], [heads, rows, columns] or [batch, heads, rows, columns]"
-            raise errors.tensor_shape("block_table", "table", list(table.shape), wanted)
+        wanted = "[rows, columns], [heads, rows, columns] or [batch, heads, rows, columns]"
+        of_rank("block_table", "table", table, (2, 3, 4), wanted)
         entries = Table("table", table)
         (q_side, _), (k_side, _) = sides[0], sides[-1]
         leading = [BATCH, of_head][4 - table.ndim :]
@@ -88,10 +87,7 @@ class _BlockTable(Ways, name="block_table"):
         if kv_num_blocks is not None:
             kv_num_blocks = integers(call, "kv_num_blocks", kv_num_blocks)
         integer(call, "columns", columns, low=0)
-        if kv_indices.ndim not in (2, 3, 4):
-            raise errors.tensor_shape(
-                call, "kv_indices", list(kv_indices.shape), "[…, rows, count]"
-            )
+        of_rank(call, "kv_indices", kv_indices, (2, 3, 4), "[…, rows, count]")
         if kv_num_blocks is None:
             counts = kv_indices >= 0
         else:
@@ -141,8 +137,7 @@ def block_table_by_hand(
         row, column = q // block[0], k // block[1]
         if not (0 <= row < given.shape[2] and 0 <= column < given.shape[3]):
             raise IndexError(f"block ({row}, {column}) is outside of {given.shape[2:]}")
-        kept = given[b if len(given) > 1 else 0, h if given.shape[1] > 1 else 0, row, column]
-        return bool(kept != 0)
+        return entry(given, b, h, row, column) != 0
 
     return pairs(keep, given.shape[0], given.shape[1], **at)
 

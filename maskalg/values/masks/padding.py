@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from ... import errors
 from ...formula import nodes
-from ...formula.entries import INTEGER_DTYPES, Entries, as_tensor, kind_of
+from ...formula.entries import INTEGER_DTYPES, Entries, as_tensor, kind_of, of_rank
 from ...formula.nodes import SCORE, K, Node, Q
 from ...formula.parameters import Table
 from ...formula.printing import called
@@ -99,9 +99,7 @@ def _real_tokens(call: str, name: str, given: object, wanted: str) -> Table:
     mask = as_tensor(given)
     if not isinstance(mask, torch.Tensor) or mask.dtype.is_floating_point or mask.is_complex():
         raise errors.tensor_dtype(call, name, kind_of(given), "a bool or integer tensor")
-    if mask.ndim != 2:
-        raise errors.tensor_shape(call, name, list(mask.shape), wanted)
-    return Table(name, mask.to(torch.bool))
+    return Table(name, of_rank(call, name, mask, (2,), wanted).to(torch.bool))
 
 
 def _padded(

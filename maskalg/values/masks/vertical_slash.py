@@ -6,9 +6,8 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike
 
-from ... import errors
 from ...formula import nodes
-from ...formula.entries import Entries, integers
+from ...formula.entries import Entries, integers, of_rank
 from ...formula.nodes import SCORE, K, Q
 from ...formula.printing import called
 from ..algebra import Mask
@@ -54,19 +53,13 @@ class _VerticalSlash(Ways, name="vertical_slash"):
             ValueError: on the CPU, an index that is no position. On a GPU and in compiled
                 functions indices are not checked, and such an index keeps nothing.
         """
-        return self(
-            _flags("vertical", vertical, length),
-            _flags("slash", slash, length),
-        )
+        return self(_flags("vertical", vertical, length), _flags("slash", slash, length))
 
 
 def _flags(name: str, given: Entries, length: int) -> torch.Tensor:
     call = "vertical_slash.from_indices"
-    indices = integers(call, name, given)
-    if indices.ndim not in (1, 2, 3):
-        raise errors.tensor_shape(
-            call, name, list(indices.shape), "[count], [heads, count] or [batch, heads, count]"
-        )
+    wanted = "[count], [heads, count] or [batch, heads, count]"
+    indices = of_rank(call, name, integers(call, name, given), (1, 2, 3), wanted)
     entries_within(call, name, indices, 0, length)
     return marked(indices, length)
 

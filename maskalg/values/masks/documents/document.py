@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from .... import errors
 from ....formula import nodes
@@ -19,7 +19,7 @@ from ....formula.parameters import INTEGERS, Order, Table, plain_number
 from ....formula.printing import called
 from ...algebra import Mask
 from ...arguments import at, integer, positions
-from ...by_hand import ENTRIES, IDS, Bools, MaskRows, pairs, places, row
+from ...by_hand import ENTRIES, IDS, Bools, MaskRows, looked_up, pairs, places, row
 from ...helped import Ways
 
 __all__ = ["document"]
@@ -289,38 +289,16 @@ document = _Document()
 # The second definition, and the rows of the catalogue.
 
 
-def _at(values: NDArray[np.generic], position: int) -> int:
-    """`values[position]`, refusing a position outside `0 … len(values) − 1`."""
-    if not 0 <= position < len(values):
-        raise IndexError(f"position {position} is outside an array of length {len(values)}")
-    return int(values[position])
-
-
-def document_by_hand(
-    ids: ArrayLike,
-    kv_ids: ArrayLike | None = None,
-    *,
-    q_len: int,
-    kv_len: int,
-    q_shift: int = 0,
-    kv_shift: int = 0,
-) -> Bools:
+def document_by_hand(ids: ArrayLike, kv_ids: ArrayLike | None = None, **at: int) -> Bools:
     """`ids[b, q] = kv_ids[b, k]`.
 
     Both are `[N]` or `[batch, N]`, indexed by global position; `kv_ids` is `ids` when None.
     """
-    of_queries = np.atleast_2d(np.asarray(ids))
-    of_keys = of_queries if kv_ids is None else np.atleast_2d(np.asarray(kv_ids))
-    (batch,) = np.broadcast_shapes(of_queries.shape[:1], of_keys.shape[:1])
-    keep = np.zeros((batch, 1, q_len, kv_len), np.bool_)
-    for b in range(batch):
-        q_row = of_queries[b if len(of_queries) > 1 else 0]
-        k_row = of_keys[b if len(of_keys) > 1 else 0]
-        key_ids = [_at(k_row, j + kv_shift) for j in range(kv_len)]
-        for i in range(q_len):
-            query_id = _at(q_row, i + q_shift)
-            for j in range(kv_len):
-                keep[b, 0, i, j] = query_id == key_ids[j]
+    q, k = places(**at)
+    of_queries, of_keys = (
+        np.atleast_2d(given)[:, None] for given in (ids, ids if kv_ids is None else kv_ids)
+    )
+    keep: Bools = looked_up(of_queries, q) == looked_up(of_keys, k)
     return keep
 
 
@@ -338,18 +316,14 @@ def document_from_cu_seqlens_by_hand(cu: ArrayLike, **at: int) -> Bools:
     return keep
 
 
-def document_from_lengths_by_hand(
-    lengths: ArrayLike, *, q_len: int, kv_len: int, q_shift: int = 0, kv_shift: int = 0
-) -> Bools:
+def document_from_lengths_by_hand(lengths: ArrayLike, **at: int) -> Bools:
     """Documents of these `lengths`, `[documents]`, one after another from position 0."""
     owner = [d for d, length in enumerate(np.asarray(lengths)) for _ in range(int(length))]
-    keep = np.zeros((1, 1, q_len, kv_len), np.bool_)
-    for i in range(q_len):
-        for j in range(kv_len):
-            q, k = i + q_shift, j + kv_shift
-            inside = 0 <= q < len(owner) and 0 <= k < len(owner)
-            keep[0, 0, i, j] = inside and owner[q] == owner[k]
-    return keep
+
+    def keep(b: int, h: int, q: int, k: int) -> bool:
+        return 0 <= q < len(owner) and 0 <= k < len(owner) and owner[q] == owner[k]
+
+    return pairs(keep, **at)
 
 
 def varlen_by_hand(

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from .... import errors
 from ....formula import nodes
 from ....formula.derived import note_documents
-from ....formula.entries import Entries, integers, readable
+from ....formula.entries import Entries, integers, of_rank, readable
 from ....formula.nodes import SCORE, K, Q
 from ....formula.parameters import Table
 from ....formula.printing import called
@@ -273,10 +273,7 @@ def _served(where: torch.device, *tensors: torch.Tensor) -> bool:
 
 
 def _parents(call: str, parents: object) -> torch.Tensor:
-    found = integers(call, "parents", parents)
-    if found.ndim != 1:
-        raise errors.tensor_shape(call, "parents", list(found.shape), "[documents]")
-    return found
+    return of_rank(call, "parents", integers(call, "parents", parents), (1,), "[documents]")
 
 
 def _past_each(call: str, parents: torch.Tensor) -> torch.Tensor:

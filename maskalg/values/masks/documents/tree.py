@@ -9,9 +9,8 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from .... import errors
 from ....formula import nodes
-from ....formula.entries import Entries, integers
+from ....formula.entries import Entries, integers, of_rank
 from ....formula.nodes import SCORE, K, Node, Q
 from ....formula.parameters import Table
 from ....formula.printing import called
@@ -46,8 +45,7 @@ def tree(parents: Entries, prompt: int | Entries = 0) -> Mask:
     Source: tree attention of SpecInfer (Miao et al., 2023), Medusa (Cai et al., 2024) and EAGLE.
     """
     given = integers("tree", "parents", parents)
-    if given.ndim not in (1, 2):
-        raise errors.tensor_shape("tree", "parents", list(given.shape), "[tokens], [batch, tokens]")
+    of_rank("tree", "parents", given, (1, 2), "[tokens], [batch, tokens]")
     p, printed = integer_or_per_batch(f"tree(…, prompt={shown(prompt)})", "prompt", prompt, low=0)
     forests = [ancestry("tree", row) for row in torch.atleast_2d(given).cpu()]
     end = Table("end", _like(given, [forest.end for forest in forests]))

@@ -8,12 +8,12 @@ from numpy.typing import ArrayLike
 
 from .... import errors
 from ....formula import nodes
-from ....formula.entries import Entries, as_tensor, kind_of
+from ....formula.entries import Entries, as_tensor, kind_of, of_rank
 from ....formula.nodes import BATCH, HEAD, SCORE, K, Q
 from ....formula.parameters import Table
 from ....formula.printing import called
 from ...algebra import Mask
-from ...by_hand import BATCH_SIZE, HEADS, Bools, MaskRows, row
+from ...by_hand import BATCH_SIZE, HEADS, Bools, MaskRows, looked_up, padded, places, row
 
 __all__ = ["dense"]
 
@@ -30,11 +30,8 @@ def dense(tensor: Entries) -> Mask:
             f"{errors.tensor_dtype('dense', 'tensor', kind_of(tensor), 'a bool tensor')} "
             f"{errors.FROM_MASK}"
         )
-    tensor = given
-    if tensor.ndim not in (2, 3, 4):
-        raise errors.tensor_shape(
-            "dense", "tensor", list(tensor.shape), "[q, k], [heads, q, k] or [batch, heads, q, k]"
-        )
+    wanted = "[q, k], [heads, q, k] or [batch, heads, q, k]"
+    tensor = of_rank("dense", "tensor", given, (2, 3, 4), wanted)
     indices = [BATCH, HEAD, Q, K][-tensor.ndim :]
     table = Table("dense", tensor)
     # A single row or column serves every query or key; batch and head broadcast when read.
@@ -47,22 +44,12 @@ def dense(tensor: Entries) -> Mask:
 # The second definition, and the rows of the catalogue.
 
 
-def dense_by_hand(
-    array: ArrayLike, *, q_len: int, kv_len: int, q_shift: int = 0, kv_shift: int = 0
-) -> Bools:
+def dense_by_hand(array: ArrayLike, **at: int) -> Bools:
     """`array[b, h, q, k]`; missing leading axes are added, an axis of size 1 is broadcast."""
-    given = np.asarray(array).astype(np.bool_)
-    given = given.reshape((1,) * (4 - given.ndim) + given.shape)
-    batch, heads, rows, cols = given.shape
-    keep = np.zeros((batch, heads, q_len, kv_len), np.bool_)
-    for i in range(q_len):
-        q = 0 if rows == 1 else i + q_shift
-        for j in range(kv_len):
-            k = 0 if cols == 1 else j + kv_shift
-            if not (0 <= q < rows and 0 <= k < cols):
-                raise IndexError(f"({q}, {k}) is outside an array of {rows} × {cols}")
-            keep[:, :, i, j] = given[:, :, q, k]
-    return keep
+    values = padded(array, 4).astype(np.bool_)
+    # A single row or column serves every query or key.
+    q, k = (at * (size > 1) for at, size in zip(places(**at), values.shape[2:], strict=True))
+    return looked_up(values, q, k)
 
 
 def rows() -> MaskRows:
