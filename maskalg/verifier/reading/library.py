@@ -15,7 +15,7 @@ from .. import terms
 from ..meaning import NotDefined
 from ..solve import ANYTHING
 from ..terms import Table, Term
-from .triton import address, alike, as_number
+from .triton import address, alike, as_number, of_reals
 from .values import BOOL, FLOAT32, INT64, Number, converted
 
 
@@ -49,7 +49,7 @@ class Library:
             **_LONG,
         }
         for name in ("tanh", "sigmoid", "tan", "expm1", "log1p", "power"):
-            found[name] = found[f"{name}_ptx"] = _named(name)
+            found[name] = found[f"{name}_ptx"] = of_reals(name)
         return found
 
     def _by_factor(
@@ -107,23 +107,11 @@ def floored(operation: Callable[[Term, Term], Term]) -> Callable[[Any, Any], Num
     return summary
 
 
-def _named(name: str) -> Callable[..., Number]:
-    return lambda *args: Number(terms.apply(name, *[as_number(a).term for a in args]), FLOAT32)
-
-
 # --- integers of 128 bits ------------------------------------------------------------------------
 
 
 def _long(term: Term) -> Long:
     return Long(terms.wrapped(term, 128))
-
-
-def _long_of(x: Any) -> Long:
-    return Long(converted(address(x), INT64).term)
-
-
-def _long_number(low: int, high: int) -> Long:
-    return Long(terms.number((high << 64) + low % (1 << 64)))
 
 
 def _long_division(operation: Callable[[Term, Term], Term]) -> Callable[[Long, Long], Long]:
@@ -135,13 +123,9 @@ def _long_near(a: Long, most: int) -> Number:
     return Number(terms.least(*ends), INT64)
 
 
-def _condition(term: Term) -> Number:
-    return Number(term, BOOL)
-
-
 _LONG: Final[dict[str, Callable[..., Any]]] = {
-    "long_of": _long_of,
-    "long_number": _long_number,
+    "long_of": lambda x: Long(converted(address(x), INT64).term),
+    "long_number": lambda low, high: Long(terms.number((high << 64) + low % (1 << 64))),
     "long_add": lambda a, b: _long(terms.add(a.term, b.term)),
     "long_multiply": lambda a, b: _long(terms.multiply(a.term, b.term)),
     "long_negate": lambda a: _long(terms.negate(a.term)),
@@ -149,8 +133,8 @@ _LONG: Final[dict[str, Callable[..., Any]]] = {
     "long_maximum": lambda a, b: Long(terms.most(a.term, b.term)),
     "long_floor_div": _long_division(terms.quotient),
     "long_floor_mod": _long_division(terms.remainder),
-    "long_at_least": lambda a, b: _condition(terms.greater_equal(a.term, b.term)),
-    "long_equal": lambda a, b: _condition(terms.equal(a.term, b.term)),
+    "long_at_least": lambda a, b: Number(terms.greater_equal(a.term, b.term), BOOL),
+    "long_equal": lambda a, b: Number(terms.equal(a.term, b.term), BOOL),
     "long_where": lambda c, a, b: Long(terms.choice(as_number(c).as_condition, a.term, b.term)),
     "long_and": lambda a, b: Long(terms.bitwise("bitand", a.term, b.term)),
     "long_or": lambda a, b: Long(terms.bitwise("bitor", a.term, b.term)),

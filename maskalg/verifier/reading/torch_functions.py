@@ -24,7 +24,7 @@ from .. import terms
 from ..meaning import NotDefined, inside
 from ..terms import Table, Term
 from .library import Long, floored, where_known
-from .triton import alike, compared, of_integers
+from .triton import alike, compared, of_conditions, of_integers
 from .values import BOOL, FLOAT32, INT64, Number, Type, converted, type_of
 
 _RAISED: Final = (
@@ -168,20 +168,13 @@ def _operation(op: ast.operator, left: Any, right: Any) -> Traced:
         x, y = converted(x, FLOAT32), converted(y, FLOAT32)
         return Traced(Number(terms.apply(name, x.term, y.term), FLOAT32))
     if x.type.kind == "bool":
-        rule = _OF_CONDITIONS.get(type(op))
-        if rule is None:
-            raise NotDefined(f"{type(op).__name__} of conditions")
-        return Traced(Number(rule(x.term, y.term), BOOL))
+        return Traced(of_conditions(op, x, y))
     if isinstance(op, (ast.FloorDiv, ast.Mod)):
         rounded = terms.quotient if isinstance(op, ast.FloorDiv) else terms.remainder
         return Traced(floored(rounded)(x, y))
     return Traced(of_integers(op, x, y))
 
 
-_OF_CONDITIONS: Final[dict[type[ast.operator], Callable[[Term, Term], Term]]] = {
-    ast.BitAnd: terms.both, ast.BitOr: terms.either,
-    ast.BitXor: lambda x, y: terms.no(terms.same(x, y)),
-}  # fmt: skip
 _OPERATORS: Final[dict[str, ast.operator]] = {
     "add": ast.Add(), "sub": ast.Sub(), "mul": ast.Mult(), "truediv": ast.Div(),
     "floordiv": ast.FloorDiv(), "mod": ast.Mod(), "pow": ast.Pow(), "and": ast.BitAnd(),

@@ -14,7 +14,7 @@ from collections import namedtuple
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -384,12 +384,7 @@ class Reader:
                 raise NotDefined(f"{type(op).__name__} of real numbers")
             return Number(terms.apply(name, x.term, y.term), x.type)
         if x.type.kind == "bool":
-            joined = {ast.BitAnd: terms.both, ast.BitOr: terms.either}.get(type(op))
-            if joined is not None:
-                return Number(joined(x.term, y.term), BOOL)
-            if isinstance(op, ast.BitXor):
-                return Number(terms.no(terms.same(x.term, y.term)), BOOL)
-            raise NotDefined(f"{type(op).__name__} of conditions")
+            return of_conditions(op, x, y)
         if isinstance(op, (ast.LShift, ast.RShift)) and not terms.is_number(y.term):
             # A walk knows that it is one of 0..31; of others nothing is known.
             times = power_of_two(y.term)
@@ -508,23 +503,36 @@ def _literal(given: Any, value: Number, to: Type) -> Number:
     return converted(value, to)
 
 
+Rule = Callable[[Term, Term], Term]
+_OF_CONDITIONS: Final[dict[type, Rule]] = {
+    ast.BitAnd: terms.both, ast.BitOr: terms.either,
+    ast.BitXor: lambda x, y: terms.no(terms.same(x, y)),
+}  # fmt: skip
+_WRAPPING: Final[dict[type, Rule]] = {
+    ast.Add: terms.add, ast.Sub: terms.subtract, ast.Mult: terms.multiply,
+}  # fmt: skip
+_WITHIN: Final[dict[type, Rule]] = {
+    ast.FloorDiv: terms.truncated_quotient, ast.Mod: terms.truncated_remainder,
+    ast.BitAnd: partial(terms.bitwise, "bitand"), ast.BitOr: partial(terms.bitwise, "bitor"),
+    ast.BitXor: partial(terms.bitwise, "bitxor"),
+}  # fmt: skip
+
+
+def of_conditions(op: ast.operator, x: Number, y: Number) -> Number:
+    """An operation on conditions."""
+    rule = _OF_CONDITIONS.get(type(op))
+    if rule is None:
+        raise NotDefined(f"{type(op).__name__} of conditions")
+    return Number(rule(x.term, y.term), BOOL)
+
+
 def of_integers(op: ast.operator, x: Number, y: Number) -> Number:
     """An operation on integers of one type."""
     of = x.type
-    if isinstance(op, ast.Add):
-        return integer(terms.add(x.term, y.term), of)
-    if isinstance(op, ast.Sub):
-        return integer(terms.subtract(x.term, y.term), of)
-    if isinstance(op, ast.Mult):
-        return integer(terms.multiply(x.term, y.term), of)
-    if isinstance(op, (ast.FloorDiv, ast.Mod)):
-        division = (
-            terms.truncated_quotient if isinstance(op, ast.FloorDiv) else terms.truncated_remainder
-        )
-        return Number(division(x.term, y.term), of)
-    if isinstance(op, (ast.BitAnd, ast.BitOr, ast.BitXor)):
-        name: Any = {ast.BitAnd: "bitand", ast.BitOr: "bitor", ast.BitXor: "bitxor"}[type(op)]
-        return Number(terms.bitwise(name, x.term, y.term), of)
+    if type(op) in _WRAPPING:
+        return integer(_WRAPPING[type(op)](x.term, y.term), of)
+    if type(op) in _WITHIN:
+        return Number(_WITHIN[type(op)](x.term, y.term), of)
     if isinstance(op, (ast.RShift, ast.LShift)) and terms.is_number(y.term):
         by = terms.value_of_number(y.term)
         if isinstance(op, ast.LShift):
@@ -677,7 +685,8 @@ def _high_product(left: Any, right: Any) -> Number:
     return Number(terms.quotient(product, terms.number(1 << 32)), x.type)
 
 
-def _of_reals(name: str) -> Callable[..., Number]:
+def of_reals(name: str) -> Callable[..., Number]:
+    """A function of real numbers by its name."""
     return lambda *args: Number(terms.apply(name, *[as_number(arg).term for arg in args]), FLOAT32)
 
 
@@ -693,10 +702,10 @@ _BUILTINS: Final[dict[str, Callable[..., Any]]] = {
     "cast": _to,
     "umulhi": _high_product,
     "inline_asm_elementwise": _assembly,
-    "div_rn": _of_reals("divide"),
-    "fma": _of_reals("fma"),
-    "sqrt_rn": _of_reals("sqrt"),
+    "div_rn": of_reals("divide"),
+    "fma": of_reals("fma"),
+    "sqrt_rn": of_reals("sqrt"),
     **{name: _of_one(name) for name in ("abs", "floor", "ceil", "exp", "exp2", "log", "log2")},
     **{name: _of_one(name) for name in ("sin", "cos", "erf")},
-    "sqrt": _of_reals("sqrt quickly"),
+    "sqrt": of_reals("sqrt quickly"),
 }

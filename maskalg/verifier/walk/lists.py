@@ -62,18 +62,20 @@ class Intervals(Indexed):
 
     def unknown(self) -> Intervals:
         """A list of unknown entries."""
-        ends = [terms.Table(f"{self.name} {next(_serials)}", "int", -FARTHEST, FARTHEST)
-                for _ in range(2)]  # fmt: skip
-        return self._version(lambda place, side: terms.entry(ends[side], place))
+        return unknown(self.name, self.put_in)
 
     def holds(self, place: Term, key: Term) -> Term:
         """Whether the interval at a place holds a key."""
         return terms.within(self.read(place, 0), key, self.read(place, 1))
 
-    def _version(
-        self, read: Callable[[Term, int], Term], changed: tuple[Term, ...] = ()
-    ) -> Intervals:
+    def _version(self, read: Callable[[Term, int], Term], changed: tuple[Term, ...]) -> Intervals:
         return Intervals(self.name, read, self.put_in, changed)
+
+
+def unknown(name: str, put_in: Callable[[Term, Number], Term]) -> Intervals:
+    """A list of unknown entries."""
+    ends = [terms.Table(f"{name} {next(_serials)}", "int", -FARTHEST, FARTHEST) for _ in range(2)]
+    return Intervals(name, lambda place, side: terms.entry(ends[side], place), put_in)
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from ..reading.triton import Function, Module, Reader, as_number
 from ..reading.values import BOOL, INT32, Indexed, Number, Type
 from ..solve import Verdict, prove, settled
 from ..terms import Term
-from .lists import Facts, Intervals
+from .lists import Facts, Intervals, unknown
 
 _INVARIANT: Final = "# invariant: "
 _MEASURE: Final = "# until: "
@@ -336,7 +336,7 @@ class Walker:
                 raise NotDefined(f"a number in {name} that may leave its width")
             return plain
 
-        return Intervals(name, _nothing, put_in).unknown()
+        return unknown(name, put_in)
 
 
 def shown(prove: Callable[[Any], None], walker: Callable[[], Walker]) -> tuple[Step, ...]:
@@ -344,10 +344,6 @@ def shown(prove: Callable[[Any], None], walker: Callable[[], Walker]) -> tuple[S
     own = walker()
     prove(own)
     return tuple(own.steps)
-
-
-def _nothing(place: Term, side: int) -> Term:
-    raise AssertionError
 
 
 def inside(interval: tuple[Any, Any], tile: Term) -> Term:
