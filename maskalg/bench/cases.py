@@ -236,20 +236,14 @@ def rows(shape: Shape, device: str) -> dict[str, Case]:
     def window(b: Any, h: Any, q: Any, k: Any) -> Any:
         return (q >= k) & (q - k < 1024)
 
-    def of_document(b: Any, h: Any, q: Any, k: Any) -> Any:
-        return (q >= k) & (ids[q] == ids[k])
+    def within(of: torch.Tensor) -> Mod:
+        def of_document(b: Any, h: Any, q: Any, k: Any) -> Any:
+            return (q >= k) & (of[q] == of[k])
+
+        return of_document
 
     def three(b: Any, h: Any, q: Any, k: Any) -> Any:
         return (q >= k) & (q - k < 1024) & (ids[q] == ids[k])
-
-    def of_short(b: Any, h: Any, q: Any, k: Any) -> Any:
-        return (q >= k) & (short[q] == short[k])
-
-    def of_long(b: Any, h: Any, q: Any, k: Any) -> Any:
-        return (q >= k) & (long[q] == long[k])
-
-    def of_mixed(b: Any, h: Any, q: Any, k: Any) -> Any:
-        return (q >= k) & (mixed[q] == mixed[k])
 
     def padded(b: Any, h: Any, q: Any, k: Any) -> Any:
         return (q >= k) & (q < filled[b]) & (k < filled[b])
@@ -287,11 +281,11 @@ def rows(shape: Shape, device: str) -> dict[str, Case]:
         "causal": Case(shape, causal, is_causal, sdpa_causal=True),
         "window": Case(shape, causal & sliding(1024), window),
         "window of 4096": Case(shape, causal & sliding(4096), wide_window),
-        "document": Case(shape, causal & document(ids), of_document, ids=ids),
+        "document": Case(shape, causal & document(ids), within(ids), ids=ids),
         "document & window": Case(shape, bounded, three, ids=ids),
-        "documents of 256": Case(shape, causal & document(short), of_short, ids=short),
-        "documents of 5000": Case(shape, packed(long), of_long, ids=long),
-        "log-normal documents": Case(shape, packed(mixed), of_mixed, ids=mixed),
+        "documents of 256": Case(shape, causal & document(short), within(short), ids=short),
+        "documents of 5000": Case(shape, packed(long), within(long), ids=long),
+        "log-normal documents": Case(shape, packed(mixed), within(mixed), ids=mixed),
         "padded": Case(shape, causal & padding(filled, queries=True), padded),
         "prefix": Case(shape, causal | prefix(quarter), prefixed),
         "sinks": Case(shape, causal & (sliding(1024) | prefix(4)), sinks),

@@ -164,11 +164,7 @@ class Subject:
 
 def subject_of(form: Bound) -> Subject:
     """The subject of claims about an expression with these tensors."""
-    dtypes = {
-        slot.index: value.dtype
-        for slot, value in zip(form.structure.slots, form.values, strict=True)
-        if isinstance(value, torch.Tensor)
-    }
+    dtypes = {slot.index: tensor.dtype for slot, tensor in form.tensors()}
     limbs = {32: sizes_of(form).limbs}
     with suppress(MaskValueError):  # integers may be too large for kernels of 64 bits
         limbs[64] = sizes_of(form, wide=True).limbs

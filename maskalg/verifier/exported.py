@@ -230,12 +230,7 @@ class _Values:
 
     def __init__(self, form: Bound) -> None:
         self._form = form
-        tensors = {
-            slot.index: value
-            for slot, value in zip(form.structure.slots, form.values, strict=True)
-            if isinstance(value, torch.Tensor)
-        }
-        self.meaning = Meaning({index: value.dtype for index, value in tensors.items()})
+        self.meaning = Meaning({slot.index: tensor.dtype for slot, tensor in form.tensors()})
         self._known: dict[Term, Term] = {}
         self._tables: dict[int, Table] = {}
         for slot, value in zip(form.structure.slots, form.values, strict=True):

@@ -91,10 +91,6 @@ def _const(js: JavaScript, node: Node) -> str:
     return f"({value})" if cast(int, value) < 0 else str(value)
 
 
-def _scalar(js: JavaScript, node: Node) -> str:
-    return _rounded(f"S[{slot_index(node)}]", node)
-
-
 def _read(js: JavaScript, node: Node) -> str:
     places = [f"T[{slot_index(node)}]", *map(js, node.args)]
     found = f"read{min(len(node.args), 2) or ''}({', '.join(places)})"
@@ -128,17 +124,10 @@ def _fold(sign: str) -> Rule:
     return rule
 
 
-def _extreme(function: str) -> Rule:
-    def rule(js: JavaScript, node: Node) -> str:
-        operand = js.number if node.kind == "real" else js
-        return f"Math.{function}({', '.join(map(operand, node.args))})"
-
-    return rule
-
-
 def _apply(function: str) -> Rule:
     def rule(js: JavaScript, node: Node) -> str:
-        return f"{function}({', '.join(map(js, node.args))})"
+        operand = js.number if node.kind == "real" else js
+        return f"{function}({', '.join(map(operand, node.args))})"
 
     return rule
 
@@ -177,29 +166,21 @@ def _call(js: JavaScript, node: Node) -> str:
     return text.format(js.number(node.args[0]))
 
 
-def _power(js: JavaScript, node: Node) -> str:
-    return f"f(Math.pow({', '.join(map(js.number, node.args))}))"
-
-
-def _quotient(js: JavaScript, node: Node) -> str:
-    return f"f({js.number(node.args[0])} / {js.number(node.args[1])})"
-
-
 Rule = Callable[[JavaScript, Node], str]
 
 _RULES: Final[dict[str, Rule]] = {
     "index": lambda js, node: INDICES[cast(str, node.data)],
     "const": _const,
-    "scalar": _scalar,
+    "scalar": lambda js, node: _rounded(f"S[{slot_index(node)}]", node),
     "read": _read,
     "extent": lambda js, node: f"T[{slot_index(node)}].shape[{node.data}]",
     "step": _step,
     "member": _member,
     "add": _fold("+"),
     "mul": _fold("*"),
-    "div": _quotient,
-    "min": _extreme("min"),
-    "max": _extreme("max"),
+    "div": lambda js, node: f"f({' / '.join(map(js.number, node.args))})",
+    "min": _apply("Math.min"),
+    "max": _apply("Math.max"),
     "floordiv": _apply("floorDiv"),
     "mod": _apply("floorMod"),
     "trunc": _apply("whole"),
@@ -212,7 +193,7 @@ _RULES: Final[dict[str, Rule]] = {
     "eq": _compare("==="),
     "where": _where,
     "call": _call,
-    "pow": _power,
+    "pow": lambda js, node: f"f(Math.pow({', '.join(map(js.number, node.args))}))",
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from collections.abc import Mapping
 from html import escape
 from importlib.resources import files
@@ -101,17 +102,11 @@ def html(
         "SCRIPT": script,
     }
     # One pass, so that text in one part is never taken for the place of another.
-    pieces = page.split("{{")
-    page = pieces[0] + "".join(_filled(piece, parts) for piece in pieces[1:])
+    page = re.sub(r"\{\{(\w+)\}\}", lambda place: parts[place[1]], page)
     size = len(page.encode())
     if size > MOST_BYTES:
         raise page_too_large(size, MOST_BYTES, made.sizes)
     return page
-
-
-def _filled(piece: str, parts: dict[str, str]) -> str:
-    name, rest = piece.split("}}", 1)
-    return parts[name] + rest
 
 
 def _static(name: str) -> str:

@@ -14,6 +14,7 @@ from ...formula.parameters import whole_number
 from ...formula.printing import formula_text
 from ...schedule.tile_runs import EMPTY, FULL, PARTIAL
 from .choice import Choice, one_entry
+from .palette import NAMES
 from .picture import Picture, picture
 from .tally import Tally, counted_side, sharpened, tally
 
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 LEAST_WIDTH: Final = 8
-NAMES: Final = ("empty", "partial", "full")
 
 # Orange and blue are told apart with any colour vision, on light and on dark terminals.
 _COLOURS: Final = {PARTIAL: "#e08a1e", FULL: "#3b78e7"}

@@ -8,8 +8,9 @@ text is shown.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from html import escape
-from typing import Final
+from typing import Any, Final
 
 import torch
 from torch.nn.functional import max_pool2d
@@ -135,14 +136,9 @@ _LONGEST_FORMULA: Final = 6000
 
 def html(value: Shown) -> str | None:
     """A mask, a bias, a score, a proof, a block map or segments as HTML."""
-    if isinstance(value, Expression):
-        return _quietly(lambda: _expression(value))
-    if isinstance(value, Proof):
-        return _quietly(lambda: _proof(value))
-    if isinstance(value, BlockMap):
-        return _quietly(lambda: _block_map(value))
-    if isinstance(value, Segments):
-        return _quietly(lambda: _segments(value))
+    for kind, show in _DISPLAYS.items():
+        if isinstance(value, kind):
+            return _quietly(partial(show, value))
     raise NotImplementedError(f"no display of {type(value).__name__}: add it to {__name__}")
 
 
@@ -281,3 +277,8 @@ def _soft(text: str) -> str:
 def _legend(counts: tuple[int, int, int]) -> str:
     keys = [f"{key_svg(name)} {name} {count}" for name, count in zip(NAMES, counts, strict=True)]
     return f"<div>{' &nbsp; '.join(keys)}</div>"
+
+
+_DISPLAYS: Final[dict[type, Callable[[Any], str]]] = {
+    Expression: _expression, Proof: _proof, BlockMap: _block_map, Segments: _segments,
+}  # fmt: skip
