@@ -7,7 +7,7 @@ that call these functions, and the body of the loop, are not proved.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -20,8 +20,8 @@ from ..reading.triton import Module, as_number
 from ..reading.values import BOOL, INT32, INT64, Number, Type, converted
 from ..terms import Term, number
 from .lists import PLACE, Entries, Intervals
-from .loops import Step, Walker, inside, shown
-from .runs import NOTHING, Sources
+from .loops import Proof, Walker, inside
+from .runs import NOTHING
 
 FILE: Final = "skeleton"
 NAMES: Final = ("clip", "listed", "in_order", "joined", "united", "meets", "holds", "may_drop",
@@ -36,26 +36,7 @@ def skeleton() -> str:
     return (Path(next(iter(native.__path__))) / "skeleton.cpp").read_text()
 
 
-def lemmas_of_blocks(
-    sources: Sources | None, milliseconds: int
-) -> Iterator[tuple[str, str, Callable[[], tuple[Step, ...]]]]:
-    """Functions of the loop, each with a claim about it and its proof."""
-    text = (sources or {}).get(FILE) or skeleton()
-    for name, claimed, proof in (
-        ("clip", "the keys of each interval, and no other", _clip),
-        ("listed", "the keys of each run, and those of each run that needs the mask", _listed),
-        ("in_order", "the same keys, intervals in order", _in_order),
-        ("joined", "the same keys, in disjoint intervals", _joined),
-        ("united", "the same keys, in disjoint intervals in order", _united),
-        ("meets", "if false, no key of the block lies in an interval", _meets),
-        ("holds", "if true, all keys of the block lie in intervals", _holds),
-        ("may_drop", "if false, all keys of the block are kept and none is dropped", _may_drop),
-        ("over_blocks", "each key to keep once, no other, masked where one is dropped", _blocks),
-    ):
-        yield f"{FILE}.{name}", claimed, partial(shown, proof, partial(_Walk, text, milliseconds))
-
-
-class _Walk(Walker):
+class Walk(Walker):
     """A walker that knows the words of the loop's invariants."""
 
     def __init__(self, text: str, milliseconds: int) -> None:
@@ -109,7 +90,7 @@ def _extreme(rule: Callable[..., Term], left: Any, right: Any) -> Number:
 # --- lists of intervals ---------------------------------------------------------------------------
 
 
-def _clip(walk: _Walk) -> None:
+def _clip(walk: Walk) -> None:
     count, kv_len = walk.count(), walk.number("kv_len", 0, 2**31 - 1)
     table = walk.intervals("at", count.term)
     is_key = inside((0, kv_len), KEY)
@@ -129,7 +110,7 @@ def _clip(walk: _Walk) -> None:
     ))  # fmt: skip
 
 
-def _listed(walk: _Walk) -> None:
+def _listed(walk: Walk) -> None:
     count, keys = walk.count(), walk.number("keys", 1, 2**31 - 1)
     kv_len = walk.number("kv_len", 0, 2**31 - 1)
     at, masked = (walk.intervals(name, count.term) for name in ("at", "masked"))
@@ -156,7 +137,7 @@ def _listed(walk: _Walk) -> None:
         ))  # fmt: skip
 
 
-def _in_order(walk: _Walk) -> None:
+def _in_order(walk: Walk) -> None:
     count = walk.count()
     table = walk.names["table"] = walk.intervals("at", count.term)
     found = walk.call("in_order", table, count)
@@ -165,7 +146,7 @@ def _in_order(walk: _Walk) -> None:
                terms.same(walk.holding(found, count), walk.holding(table, count)))  # fmt: skip
 
 
-def _joined(walk: _Walk) -> None:
+def _joined(walk: Walk) -> None:
     count = walk.count()
     table = walk.names["table"] = walk.intervals("at", count.term)
     walk.given.append(walk.in_order(table, count.term))
@@ -173,7 +154,7 @@ def _joined(walk: _Walk) -> None:
     _claim_united(walk, (table, count), (found, kept))
 
 
-def _claim_united(walk: _Walk, table: tuple[Any, Any], found: tuple[Any, Any]) -> None:
+def _claim_united(walk: Walk, table: tuple[Any, Any], found: tuple[Any, Any]) -> None:
     of, kept = found
     walk.claim("no more than there were", terms.both(
         terms.at_least(kept.term), terms.greater_equal(table[1].term, kept.term)
@@ -184,7 +165,7 @@ def _claim_united(walk: _Walk, table: tuple[Any, Any], found: tuple[Any, Any]) -
                terms.same(walk.holding(of, kept), walk.holding(*table)))  # fmt: skip
 
 
-def _united(walk: _Walk) -> None:
+def _united(walk: Walk) -> None:
     """Proof steps for `united`, given the laws proved for `in_order` and `joined`."""
     count = walk.count()
     table = walk.intervals("at", count.term)
@@ -213,24 +194,24 @@ def _united(walk: _Walk) -> None:
 # --- blocks ---------------------------------------------------------------------------------------
 
 
-def _block(walk: _Walk) -> tuple[Number, Number]:
+def _block(walk: Walk) -> tuple[Number, Number]:
     first = walk.number("first", 0, 2**31)
     return first, walk.number("end", 0, 2**32)
 
 
-def _met(walk: _Walk, found: Any, table: tuple[Any, Any], block: tuple[Any, Any]) -> Term:
+def _met(walk: Walk, found: Any, table: tuple[Any, Any], block: tuple[Any, Any]) -> Term:
     """The law of `meets`: if it is false, no key of the block lies in an interval."""
     none = terms.no(terms.both(inside(block, KEY), walk.holding(*table)))
     return terms.either(as_number(found).as_condition, none)
 
 
-def _held(walk: _Walk, found: Any, table: tuple[Any, Any], block: tuple[Any, Any]) -> Term:
+def _held(walk: Walk, found: Any, table: tuple[Any, Any], block: tuple[Any, Any]) -> Term:
     """The law of `holds`: if it is true, each key of the block lies in an interval."""
     of = terms.both(as_number(found).as_condition, inside(block, KEY))
     return terms.either(terms.no(of), walk.holding(*table))
 
 
-def _says(name: str, law: Callable[..., Term], walk: _Walk) -> None:
+def _says(name: str, law: Callable[..., Term], walk: Walk) -> None:
     count = walk.count()
     table, block = walk.intervals("at", number(0)), _block(walk)
     found = walk.call(name, table, count, *block)
@@ -247,7 +228,7 @@ class _Spans(NamedTuple):
     masked: Intervals
 
 
-def _spans(walk: _Walk) -> _Spans:
+def _spans(walk: Walk) -> _Spans:
     """Two unchanging lists of intervals, with the laws of `meets` and `holds`."""
 
     def says(law: Callable[..., Term], of: Intervals, count: Any, *block: Any) -> Number:
@@ -264,7 +245,7 @@ def _spans(walk: _Walk) -> _Spans:
     )  # fmt: skip
 
 
-def _may_drop(walk: _Walk) -> None:
+def _may_drop(walk: Walk) -> None:
     s, block = _spans(walk), _block(walk)
     found = as_number(walk.call("may_drop", s, *block)).as_condition
     walk.given += [inside(block, KEY), terms.no(found)]
@@ -272,7 +253,7 @@ def _may_drop(walk: _Walk) -> None:
     walk.claim("and dropped by none", terms.no(walk.holding(s.masked, s.unfull)))
 
 
-def _blocks(walk: _Walk) -> None:
+def _blocks(walk: Walk) -> None:
     """Proof steps for `over_blocks`, on lists from `united`: apart, in order, within the length."""
     s = _spans(walk)
     walk.given += walk.apart(s.at, s.touched.term)
@@ -299,3 +280,24 @@ def _visit(state: Any, first: Any, count: Any, masked: Any) -> Any:
         Number(terms.add(visits.term, once), INT32),
         Number(terms.either(bare.term, unmasked), BOOL),
     )
+
+
+LEMMAS: Final[tuple[Proof, ...]] = (
+    ("skeleton.clip", "the keys of each interval, and no other", _clip),
+    ("skeleton.listed", "the keys of each run, and those of each run that needs the mask", _listed),
+    ("skeleton.in_order", "the same keys, intervals in order", _in_order),
+    ("skeleton.joined", "the same keys, in disjoint intervals", _joined),
+    ("skeleton.united", "the same keys, in disjoint intervals in order", _united),
+    ("skeleton.meets", "if false, no key of the block lies in an interval", _meets),
+    ("skeleton.holds", "if true, all keys of the block lie in intervals", _holds),
+    (
+        "skeleton.may_drop",
+        "if false, all keys of the block are kept and none is dropped",
+        _may_drop,
+    ),
+    (
+        "skeleton.over_blocks",
+        "each key to keep once, no other, masked where one is dropped",
+        _blocks,
+    ),
+)

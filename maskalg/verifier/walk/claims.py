@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from datetime import date
-from functools import lru_cache
+from functools import lru_cache, partial
 from hashlib import sha256
 from itertools import chain
 from pathlib import Path
@@ -19,32 +19,28 @@ from ...engine.cache import cache_dir, replace
 from ...errors.kinds import MissingPackageError
 from ..claims import Claim, Outcome
 from ..meaning import NotDefined
-from ..reading.triton import installed, kernel_folder
+from ..reading.triton import installed, kernel_folder, kernel_module
 from ..solve import solver
+from . import blocks, drawn, hopper, marks, runs, turns
 from .bits import lemmas_of_bits
-from .blocks import FILE, lemmas_of_blocks
-from .drawn import lemmas_of_drawn_rows
+from .blocks import FILE, Walk, skeleton
 from .examples.arrays import wrong_bits, wrong_turns
 from .examples.blocks import wrong_blocks
 from .examples.drawn import wrong_rows
 from .examples.hopper import wrong_walk_of_hopper
 from .examples.intervals import wrong_walk
 from .examples.marks import wrong_marks
-from .hopper import lemmas_of_hopper
-from .loops import Unproved
-from .marks import FUNCTIONS as OF_MARKS
-from .marks import lemmas_of_marks
-from .runs import Lemma, Sources, lemmas
-from .turns import lemmas_of_turns
+from .loops import Proof, Unproved, Walker, shown
+from .runs import Lemma, Sources
 
-_EVERY: Final = (
-    lemmas, lemmas_of_marks, lemmas_of_bits, lemmas_of_hopper, lemmas_of_drawn_rows,
-    lemmas_of_turns, lemmas_of_blocks,
+_BEFORE_BITS: Final[tuple[Proof, ...]] = (*runs.LEMMAS, *marks.LEMMAS)
+_AFTER_BITS: Final[tuple[Proof, ...]] = (
+    *hopper.LEMMAS, *drawn.LEMMAS, *turns.LEMMAS, *blocks.LEMMAS,
 )  # fmt: skip
 _EXAMPLES: Final[dict[str, Callable[[Sources | None], str | None]]] = {
     FILE: wrong_blocks, "kept_bits": wrong_bits, "gradient_sums": wrong_turns,
     "hopper_": lambda sources: wrong_walk_of_hopper(sources) or wrong_rows(sources),
-    **dict.fromkeys([f"runs.{name}" for name in OF_MARKS], wrong_marks), "": wrong_walk,
+    **dict.fromkeys([function for function, *_ in marks.LEMMAS], wrong_marks), "": wrong_walk,
 }  # fmt: skip
 """Functions that run a text on small tables, by the first letters of the functions they check."""
 
@@ -113,9 +109,22 @@ def _listed(
     only: Callable[[str], bool], sources: Sources | None = None, milliseconds: int = 10_000
 ) -> Iterator[tuple[str, str, Callable[[], Any]]]:
     """The functions, texts and proofs of the claims to make."""
-    for function, text, prove in chain(*[of(sources, milliseconds) for of in _EVERY]):
+
+    def made(proofs: Iterable[Proof]) -> Iterator[tuple[str, str, Callable[[], Any]]]:
+        for function, text, prove in proofs:
+            walker = partial(_walker, function.partition(".")[0], sources, milliseconds)
+            yield function, text, partial(shown, prove, walker)
+
+    of_bits = lemmas_of_bits(sources, milliseconds)
+    for function, text, prove in chain(made(_BEFORE_BITS), of_bits, made(_AFTER_BITS)):
         if only(function) and (not sources or function.partition(".")[0] in sources):
             yield function, text, prove
+
+
+def _walker(file: str, sources: Sources | None, milliseconds: int) -> Walker:
+    if file == FILE:
+        return Walk((sources or {}).get(FILE) or skeleton(), milliseconds)
+    return Walker(kernel_module(file, sources), {}, milliseconds)
 
 
 def _text(function: str, text: str) -> str:

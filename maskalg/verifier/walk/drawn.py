@@ -11,7 +11,6 @@ counter ends at 0. Consumers find the row that their producer drew: both count `
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final
 
@@ -19,12 +18,11 @@ from .. import terms
 from ..given import between
 from ..meaning import NotDefined
 from ..reading.library import unwrapped
-from ..reading.triton import Module, as_number, kernel_module
+from ..reading.triton import Module, as_number
 from ..reading.values import INT32, Number
 from ..solve import Verdict
 from ..terms import Term, number
-from .loops import Step, Walker, function_of
-from .runs import Sources, steps_of
+from .loops import Proof, Step, Walker, function_of
 
 LOOPS: Final = (
     ("hopper_common", "produce_keys", "draw_row"), ("hopper_keys", "produce_queries", "draw_row"),
@@ -34,19 +32,6 @@ LOOPS: Final = (
 _ARGS: Final = {"draw_row": "(done, total, program.drawn)", "row_drawn": "(done, program.drawn)"}
 _TOTAL: Final = "program.call.rows * program.call.batch_heads"
 _TOGETHER: Final = 3  # rows in memory at once
-
-
-def lemmas_of_drawn_rows(
-    sources: Sources | None, milliseconds: int
-) -> Iterator[tuple[str, str, Callable[[], tuple[Step, ...]]]]:
-    """Functions of the kernels, each with a claim about it and its proof."""
-    text = "draw d gives row programs + d; each row is computed once, and the counter ends at 0"
-    yield "hopper_rows.draw_row", text, steps_of("hopper_rows", _draws, sources, milliseconds)
-    text = "a consumer finds the row its producer drew, and no row is overwritten before it is read"
-    yield "hopper_rows.row_drawn", text, steps_of("hopper_rows", _places, sources, milliseconds)
-    for file, name, takes in LOOPS:
-        text = "it begins with the program's own row, and takes one further row after each"
-        yield f"{file}.{name}", text, partial(_loop, file, name, takes, sources)
 
 
 # --- the counter ----------------------------------------------------------------------------------
@@ -188,9 +173,9 @@ def _places(walker: Walker) -> None:
 # --- loops ----------------------------------------------------------------------------------------
 
 
-def _loop(file: str, name: str, takes: str, sources: Sources | None) -> tuple[Step, ...]:
+def _loop(name: str, takes: str, walker: Walker) -> None:
     """Checks a loop over rows by statements: w is the row, done the number of rows before."""
-    tree = function_of(kernel_module(file, sources), name)
+    tree = function_of(walker.reader.module, name)
     every = [ast.unparse(part) for part in ast.walk(tree) if isinstance(part, ast.stmt)]
     loops = [part for part in ast.walk(tree) if isinstance(part, ast.While)]
     if len(loops) != 1 or len(loops[0].body) != 3:
@@ -209,7 +194,7 @@ def _loop(file: str, name: str, takes: str, sources: Sources | None) -> tuple[St
     wrong = [text for text, right in wanted.items() if not right]
     if wrong:
         raise NotDefined(f"a loop over rows of another form: {wrong[0]}")
-    return tuple([Step(text, Verdict("proved", "as written", 0.0)) for text in wanted])
+    walker.steps += [Step(text, Verdict("proved", "as written", 0.0)) for text in wanted]
 
 
 def _calls(tree: ast.AST) -> list[ast.expr]:
@@ -225,3 +210,15 @@ def _computes(statement: ast.stmt) -> bool:
     changed = {part.id for part in ast.walk(statement)
                if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)}  # fmt: skip
     return "w" in args and "done" in args and not changed & {"w", "done"}
+
+
+LEMMAS: Final[tuple[Proof, ...]] = (
+    ("hopper_rows.draw_row",
+     "draw d gives row programs + d; each row is computed once, and the counter ends at 0", _draws),
+    ("hopper_rows.row_drawn",
+     "a consumer finds the row its producer drew, and no row is overwritten before it is read",
+     _places),
+    *((f"{file}.{name}",
+       "it begins with the program's own row, and takes one further row after each",
+       partial(_loop, name, takes)) for file, name, takes in LOOPS),
+)  # fmt: skip

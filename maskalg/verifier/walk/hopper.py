@@ -11,7 +11,6 @@ that make one group wait for another, and the asynchronous copies and products b
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import product
 from typing import Final, NamedTuple
@@ -22,8 +21,8 @@ from ..meaning import NotDefined
 from ..reading.triton import as_number, kernel_module
 from ..reading.values import BOOL, INT32, Number
 from ..terms import Term, number
-from .loops import Step, Walker, function_of
-from .runs import NO_TILE, TILE, TOUCHED, UNFULL, Sources, about_tiles, conditions, steps_of
+from .loops import Proof, Walker, function_of
+from .runs import NO_TILE, TILE, TOUCHED, UNFULL, about_tiles, conditions
 
 LOOPS: Final = (
     ("hopper_common", "_produce_row"), ("hopper_forward", "_consume_row"),
@@ -33,24 +32,6 @@ LOOPS: Final = (
     ("hopper_sums", "sum_up"),
 )  # fmt: skip
 MOST_STAGES: Final = 8
-_OF_RING: Final = "tiles in memory together lie in different stages, which are reused in turn"
-
-
-def lemmas_of_hopper(
-    sources: Sources | None, milliseconds: int
-) -> Iterator[tuple[str, str, Callable[[], tuple[Step, ...]]]]:
-    """Functions of these kernels, each with a claim about it and its proof."""
-    for file, name in LOOPS:
-        text = "each touched tile is visited once, no other is, and i counts them"
-        yield f"{file}.{name}", text, steps_of(file, partial(_loops, name), sources, milliseconds)
-    text = "tiles in memory together lie in different stages, which are reused in turn"
-    yield "hopper_common.stage_of", text, steps_of("hopper_common", _ring, sources, milliseconds)
-    text = "the j-th tile from the first, or from the last"
-    yield (
-        "hopper_order.tile_in_order",
-        text,
-        steps_of("hopper_order", _order, sources, milliseconds),
-    )
 
 
 class _State(NamedTuple):
@@ -258,3 +239,12 @@ def _order(walker: Walker) -> None:
             last = terms.quotient(terms.subtract(length.term, number(1)), number(block))
             wanted = terms.subtract(last, j.term) if from_last else j.term
             walker.claim("the tile", terms.equal(found, wanted))
+
+
+LEMMAS: Final[tuple[Proof, ...]] = (
+    *((f"{file}.{name}", "each touched tile is visited once, no other is, and i counts them",
+       partial(_loops, name)) for file, name in LOOPS),
+    ("hopper_common.stage_of",
+     "tiles in memory together lie in different stages, which are reused in turn", _ring),
+    ("hopper_order.tile_in_order", "the j-th tile from the first, or from the last", _order),
+)  # fmt: skip

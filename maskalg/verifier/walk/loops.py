@@ -58,6 +58,11 @@ class Step:
     verdict: Verdict
 
 
+Proof = tuple[str, str, Callable[[Any], None]]
+"""A function of the kernels, by its file and name; a claim about it; and what proves the claim with
+a walker."""
+
+
 class Unproved(Exception):
     """A step was not proved; it is the last one of `steps`."""
 

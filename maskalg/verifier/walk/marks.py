@@ -11,7 +11,7 @@ past the last key. The proofs assume only what the stored runs say about these (
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -23,8 +23,8 @@ from ..reading.triton import as_number, power_of_two
 from ..reading.values import BOOL, INT32, Number, Pointer
 from ..solve import settled
 from ..terms import Term, number
-from .loops import Step, Walker, ordered
-from .runs import NO_TILE, TILE, Sources, about_tiles, claim_run, is_run, next_run, steps_of
+from .loops import Proof, Walker, ordered
+from .runs import NO_TILE, TILE, about_tiles, claim_run, is_run, next_run
 
 BLOCKS: Final = (16, 32, 64, 128, 256)
 SIDES: Final = (64, 128)
@@ -38,12 +38,6 @@ KEPT, DROPPED = terms.variable("kept", "bool"), terms.variable("dropped", "bool"
 """Whether tile t keeps a pair of one row of cells, and whether it drops one."""
 
 
-FUNCTIONS: Final = (
-    "_marked_run", "run_of_marks", "run_of_marks_either_way", "run_of_marks_either_way",
-    "run_of_spans_and_marks",
-)  # fmt: skip
-
-
 class _Found(NamedTuple):
     """A tile from j on that a row keeps, NO_TILE without one; up to which tile all pairs are kept,
     and up to which some are."""
@@ -51,22 +45,6 @@ class _Found(NamedTuple):
     first: Any
     full: Any
     partial: Any
-
-
-def lemmas_of_marks(
-    sources: Sources | None, milliseconds: int
-) -> Iterator[tuple[str, str, Callable[[], tuple[Step, ...]]]]:
-    """Functions of the kernels, each with a claim about it and its proof."""
-    run = "the run from tile j on, for any labels"
-    told: tuple[tuple[str, Callable[[Walker], None]], ...] = (
-        ("the next run of tiles in a row of cells, for any labels", _of_a_row),
-        (f"{run} and any rows of cells", _of_rows),
-        (f"{run}, counted from the first tile", partial(_either_way, 0)),
-        (f"{run}, counted from the last tile", partial(_either_way, 1)),
-        (f"{run} and any intervals", _with_spans),
-    )
-    for name, (text, proof) in zip(FUNCTIONS, told, strict=True):
-        yield f"runs.{name}", text, steps_of("runs", proof, sources, milliseconds)
 
 
 _MARKS: Final = Pointer(terms.Table("marks", "int", -(2**31), 2**31 - 1), INT32, number(0))
@@ -355,3 +333,13 @@ def _with_spans(walker: Walker) -> None:
         walker.define(f"is_run_of_{name}", is_run(*of))
     run = walker.call("run_of_spans_and_marks", j, (), (), 0, 0, None, 0, 6, 1, 64)
     claim_run(walker, j.term, run, terms.both(*touched), terms.both(*unfull))
+
+
+_RUN: Final = "the run from tile j on, for any labels"
+LEMMAS: Final[tuple[Proof, ...]] = (
+    ("runs._marked_run", "the next run of tiles in a row of cells, for any labels", _of_a_row),
+    ("runs.run_of_marks", f"{_RUN} and any rows of cells", _of_rows),
+    *(("runs.run_of_marks_either_way", f"{_RUN}, counted from the {end} tile",
+       partial(_either_way, from_last)) for from_last, end in enumerate(("first", "last"))),
+    ("runs.run_of_spans_and_marks", f"{_RUN} and any intervals", _with_spans),
+)  # fmt: skip

@@ -8,7 +8,7 @@ mask in each tile with a pair to drop.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Literal, NamedTuple
@@ -16,11 +16,11 @@ from typing import Any, Final, Literal, NamedTuple
 from .. import terms
 from ..given import between
 from ..meaning import NotDefined
-from ..reading.triton import as_number, kernel_module
+from ..reading.triton import as_number
 from ..reading.values import BOOL, INT32, Number, Pointer
 from ..solve import settled
 from ..terms import FALSE, Term, number
-from .loops import Step, Table, Walker, inside, ordered, shown
+from .loops import Proof, Step, Table, Walker, inside, ordered
 
 NO_TILE: Final = number(2**30)
 TILE = terms.variable("t")
@@ -81,46 +81,7 @@ def conditions(j: Term, run: Any, touched: Term, unfull: Term, tile: Term) -> di
     }
 
 
-def lemmas(
-    sources: Sources | None = None, milliseconds: int = 10_000
-) -> Iterator[tuple[str, str, Callable[[], tuple[Step, ...]]]]:
-    """Functions of the kernels, each with a claim about it and its proof.
-
-    Args:
-        sources: texts in place of files of the kernels, by name.
-        milliseconds: time limit of a step.
-    """
-    runs = "the run from tile j on"
-    told: dict[tuple[str, str], tuple[Any, ...]] = {
-        ("runs.tiles", "the tiles of an interval of keys, and no other"): (_tiles,),
-        ("runs.run_of_spans", f"{runs}, for any table of intervals"): (_of_spans,),
-        ("runs.run_of_spans_either_way", f"{runs}, counted from the first tile"): (_either_way, 0),
-        ("runs.run_of_spans_either_way", f"{runs}, counted from the last tile"): (_either_way, 1),
-        ("runs.over_runs", f"{_ONCE} (a loop for each kind of run)"): (_over_runs, False),
-        ("runs.over_runs", f"{_ONCE} (one loop)"): (_over_runs, True),
-        ("runs.next_tile", "the next touched tile, masked unless it is full"): (_next_tile,),
-        ("decode.sums_of_share", f"{_OF_SPLIT} (keys in rows)"): (_decode, False),
-        ("decode.sums_of_share", f"{_OF_SPLIT} (keys in pages)"): (_decode, True),
-        ("decode.sums_of_share", "each tile belongs to one program"): (_parts,),
-        ("gradient_sums.visits", "1 is stored for each touched tile, 0 for others"): (_turns,),
-    }
-    for (function, text), (proof, *args) in told.items():
-        file = function.partition(".")[0]
-        yield function, text, steps_of(file, partial(proof, *args), sources, milliseconds)
-
-
-_ONCE: Final = "a touched tile is visited once, masked unless it is full; no other is visited"
-_OF_SPLIT: Final = "program s of n visits each touched tile among s, s + n, s + 2 n, … once"
-
-
 # --- functions that find runs ---------------------------------------------------------------------
-
-
-def steps_of(
-    file: str, prove: Callable[[Walker], None], sources: Sources | None, milliseconds: int
-) -> Callable[[], tuple[Step, ...]]:
-    """Makes the steps of a proof about a file of kernels."""
-    return partial(shown, prove, lambda: Walker(kernel_module(file, sources), {}, milliseconds))
 
 
 def about_tiles(walker: Walker) -> Walker:
@@ -405,3 +366,21 @@ class _Hooks(NamedTuple):
 
 class _Tile(NamedTuple):
     BLOCK: int
+
+
+_RUN: Final = "the run from tile j on"
+_ONCE: Final = "a touched tile is visited once, masked unless it is full; no other is visited"
+_OF_SPLIT: Final = "program s of n visits each touched tile among s, s + n, s + 2 n, … once"
+LEMMAS: Final[tuple[Proof, ...]] = (
+    ("runs.tiles", "the tiles of an interval of keys, and no other", _tiles),
+    ("runs.run_of_spans", f"{_RUN}, for any table of intervals", _of_spans),
+    *(("runs.run_of_spans_either_way", f"{_RUN}, counted from the {end} tile",
+       partial(_either_way, from_last)) for from_last, end in enumerate(("first", "last"))),
+    ("runs.over_runs", f"{_ONCE} (a loop for each kind of run)", partial(_over_runs, False)),
+    ("runs.over_runs", f"{_ONCE} (one loop)", partial(_over_runs, True)),
+    ("runs.next_tile", "the next touched tile, masked unless it is full", _next_tile),
+    ("decode.sums_of_share", f"{_OF_SPLIT} (keys in rows)", partial(_decode, False)),
+    ("decode.sums_of_share", f"{_OF_SPLIT} (keys in pages)", partial(_decode, True)),
+    ("decode.sums_of_share", "each tile belongs to one program", _parts),
+    ("gradient_sums.visits", "1 is stored for each touched tile, 0 for others", _turns),
+)  # fmt: skip

@@ -6,7 +6,6 @@ before n: it grows by `visit(n)` from n to n + 1, is 0 at row 0 and constant aft
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from .. import terms
@@ -16,8 +15,7 @@ from ..reading.triton import as_number
 from ..reading.values import INT32, Number, Pointer
 from ..solve import settled
 from ..terms import Table, Term, number
-from .loops import Step, Walker, ordered
-from .runs import Sources, steps_of
+from .loops import Proof, Walker, ordered
 
 _ROWS: Final = (16, 32, 64)
 """Rows that a program takes at once."""
@@ -25,14 +23,6 @@ _LANE, _BLOCK, _ACROSS, _ROW = (
     terms.variable(name) for name in ("lane", "block of columns", "lane of columns", "r")
 )
 _SIZE, _TILES = terms.variable("rows"), terms.variable("tiles")
-
-
-def lemmas_of_turns(
-    sources: Sources | None, milliseconds: int
-) -> Iterator[tuple[str, str, Callable[[], tuple[Step, ...]]]]:
-    """The function of the kernels, with a claim about it and its proof."""
-    text = "the number of visits in later rows, and in earlier rows, for any visits"
-    yield "gradient_sums.turns", text, steps_of("gradient_sums", _turns, sources, milliseconds)
 
 
 def _before(row: Term) -> Term:
@@ -181,3 +171,9 @@ def _of_rows(rows: int, walker: Walker) -> None:
     after = terms.subtract(_before(_SIZE), _before(terms.add(_ROW, number(1))))
     walker.claim("visits in later rows", terms.equal(later, after))
     walker.claim("visits in earlier rows", terms.equal(earlier, _before(_ROW)))
+
+
+LEMMAS: Final[tuple[Proof, ...]] = (
+    ("gradient_sums.turns",
+     "the number of visits in later rows, and in earlier rows, for any visits", _turns),
+)  # fmt: skip
