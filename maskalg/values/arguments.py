@@ -129,6 +129,17 @@ def at_head(table: Table, position: Node) -> Node:
     return nodes.read(table, *leading, position)
 
 
+def at_pair(table: Table) -> Node:
+    """`table` at the query and the key, per head, or per batch and head, when the table is."""
+    shape = table.tensor.shape
+    indices = [nodes.BATCH, nodes.HEAD, nodes.Q, nodes.K][-len(shape) :]
+    # A single row or column serves every query or key; batch and head broadcast when read.
+    for axis in (-2, -1):
+        if shape[axis] == 1:
+            indices[axis] = nodes.const(0)
+    return nodes.read(table, *indices)
+
+
 def at(table: Table, position: Node) -> Node:
     """`table` at a position, per batch when the table is."""
     batch = [nodes.BATCH] if table.tensor.ndim == 2 else []

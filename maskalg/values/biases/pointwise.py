@@ -8,10 +8,10 @@ from numpy.typing import ArrayLike
 from ...errors import MaskValueError
 from ...formula import nodes
 from ...formula.entries import Entries
-from ...formula.nodes import BATCH, HEAD, SCORE, TRUE, K, Q
+from ...formula.nodes import BATCH, HEAD, SCORE, TRUE, K
 from ...formula.printing import called
 from ..algebra import Bias
-from ..arguments import real_table
+from ..arguments import at_pair, real_table
 from ..by_hand import BATCH_SIZE, HEADS, WINDOWED, BiasRow, BiasRows, Floats, entry, numbers, padded
 
 __all__ = ["key_bias", "dense_bias"]
@@ -53,14 +53,7 @@ def dense_bias(tensor: Entries) -> Bias:
     """
     shapes = "[q, k], [heads, q, k] or [batch, heads, q, k]"
     table = real_table("dense_bias", "tensor", tensor, (2, 3, 4), shapes)
-    shape = table.tensor.shape
-    indices = [BATCH, HEAD, Q, K][-len(shape) :]
-    # A single row or column serves every query or key; batch and head broadcast when read.
-    for axis in (-2, -1):
-        if shape[axis] == 1:
-            indices[axis] = nodes.const(0)
-    added = nodes.read(table, *indices)
-    return Bias(TRUE, nodes.add(SCORE, added), called("dense_bias", table))
+    return Bias(TRUE, nodes.add(SCORE, at_pair(table)), called("dense_bias", table))
 
 
 # The second definition, and the rows of the catalogue.

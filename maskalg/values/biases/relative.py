@@ -8,7 +8,8 @@ from numpy.typing import ArrayLike
 from ... import errors
 from ...formula import nodes
 from ...formula.entries import Entries
-from ...formula.nodes import HEAD, SCORE, TRUE, K, Q
+from ...formula.nodes import HEAD, SCORE, TRUE, K, Node, Q
+from ...formula.parameters import Table
 from ...formula.printing import called
 from ..algebra import Bias
 from ..arguments import real_table
@@ -28,14 +29,19 @@ def relative(table: Entries) -> Bias:
     """
     shapes = "[heads, 2 * d + 1] or [2 * d + 1]"
     entries = real_table("relative", "table", table, (1, 2), shapes)
-    shape = entries.tensor.shape
-    if shape[-1] % 2 == 0:
-        raise errors.tensor_shape("relative", "table", list(shape), shapes)
-    farthest = nodes.floordiv(nodes.extent(entries, len(shape) - 1), nodes.const(2))
-    clipped = nodes.maximum(nodes.minimum(nodes.subtract(K, Q), farthest), nodes.negate(farthest))
-    heads = [HEAD] if len(shape) == 2 else []
-    added = nodes.read(entries, *heads, nodes.add(clipped, farthest))
+    heads = [HEAD] if entries.tensor.ndim == 2 else []
+    added = nodes.read(entries, *heads, clipped("relative", entries, shapes))
     return Bias(TRUE, nodes.add(SCORE, added), called("relative", entries))
+
+
+def clipped(call: str, table: Table, wanted: str) -> Node:
+    """clip(k - q, -d, d) + d, a place along the last axis of a table of 2 d + 1 distances."""
+    shape = list(table.tensor.shape)
+    if shape[-1] % 2 == 0:
+        raise errors.tensor_shape(call, table.name, shape, wanted)
+    farthest = nodes.floordiv(nodes.extent(table, len(shape) - 1), nodes.const(2))
+    near = nodes.maximum(nodes.minimum(nodes.subtract(K, Q), farthest), nodes.negate(farthest))
+    return nodes.add(near, farthest)
 
 
 # The second definition, and the rows of the catalogue.

@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ... import errors
 from ...formula import nodes
 from ...formula.entries import Entries
-from ...formula.nodes import BATCH, HEAD, SCORE, TRUE, K, Q
+from ...formula.nodes import BATCH, HEAD, SCORE, TRUE, Q
 from ...formula.printing import called
 from ..algebra import Bias
 from ..arguments import real_table
 from ..by_hand import BATCH_SIZE, HEADS, WINDOWED, BiasRows, Floats, entry, numbers
+from .relative import clipped
 
 __all__ = ["shaw"]
 
@@ -31,12 +31,7 @@ def shaw(rows: Entries) -> Bias:
     """
     shapes = "[batch, heads, queries, 2 * d + 1]"
     table = real_table("shaw", "rows", rows, (4,), shapes)
-    shape = list(table.tensor.shape)
-    if shape[3] % 2 == 0:
-        raise errors.tensor_shape("shaw", "rows", shape, shapes)
-    farthest = nodes.floordiv(nodes.extent(table, 3), nodes.const(2))
-    clipped = nodes.maximum(nodes.minimum(nodes.subtract(K, Q), farthest), nodes.negate(farthest))
-    added = nodes.read(table, BATCH, HEAD, Q, nodes.add(clipped, farthest))
+    added = nodes.read(table, BATCH, HEAD, Q, clipped("shaw", table, shapes))
     return Bias(TRUE, nodes.add(SCORE, added), called("shaw", table))
 
 

@@ -9,9 +9,8 @@ mask in each tile with a pair to drop.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from .. import terms
 from ..given import between
@@ -20,7 +19,7 @@ from ..reading.triton import as_number
 from ..reading.values import BOOL, INT32, Number, Pointer
 from ..solve import settled
 from ..terms import FALSE, Term, number
-from .loops import Proof, Step, Table, Walker, inside, ordered
+from .loops import Proof, Table, Walker, inside, ordered
 
 NO_TILE: Final = number(2**30)
 TILE = terms.variable("t")
@@ -28,37 +27,6 @@ TOUCHED, UNFULL = terms.variable("touched", "bool"), terms.variable("unfull", "b
 """Whether tile t has a pair to keep, and whether it has one to drop."""
 
 Sources = dict[str, str]
-
-
-@dataclass(frozen=True)
-class Lemma:
-    """A claim about a function of the kernels, and each step of its proof.
-
-    Attributes:
-        function: its file and name.
-        text: the claim.
-        steps: the steps of the proof.
-        unread: why the function could not be read, if so.
-    """
-
-    function: str
-    text: str
-    steps: tuple[Step, ...]
-    unread: str | None = None
-
-    @property
-    def outcome(self) -> tuple[Literal["proved", "not proved"], str]:
-        """Whether it is proved, and how; or the step that is not."""
-        failed = [step for step in self.steps if step.verdict.outcome != "proved"]
-        if self.unread or failed:
-            why = [f"not shown: {step.text} ({step.verdict.by})" for step in failed[:1]]
-            return "not proved", self.unread or why[0]
-        steps, by_z3 = len(self.steps), sum("z3" in step.verdict.by for step in self.steps)
-        return "proved", f"{steps} steps, {by_z3} of them by z3 and the others by our own prover"
-
-    @property
-    def seconds(self) -> float:
-        return sum(step.verdict.seconds for step in self.steps)
 
 
 def conditions(j: Term, run: Any, touched: Term, unfull: Term, tile: Term) -> dict[str, Term]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ....formula import nodes
 from ....formula.nodes import SCORE, K, Node, Q
 from ....formula.printing import called
@@ -23,11 +25,7 @@ def spatial(frame: int, reach: int = 0) -> Mask:
 
     Source: spatial heads of Sparse VideoGen (Xi et al., 2025).
     """
-    call = f"spatial({shown(frame)}, {shown(reach)})"
-    size, printed = integer(call, "frame", frame, low=1)
-    limit, printed_limit = integer(call, "reach", reach, low=0)
-    node = _near(nodes.floordiv(Q, size), nodes.floordiv(K, size), limit)
-    return Mask(node, SCORE, called("spatial", printed, printed_limit))
+    return _near("spatial", nodes.floordiv, frame, reach)
 
 
 def temporal(frame: int, reach: int = 0) -> Mask:
@@ -39,17 +37,19 @@ def temporal(frame: int, reach: int = 0) -> Mask:
 
     Source: temporal heads of Sparse VideoGen (Xi et al., 2025).
     """
-    call = f"temporal({shown(frame)}, {shown(reach)})"
+    return _near("temporal", nodes.mod, frame, reach)
+
+
+def _near(name: str, part: Callable[[Node, Node], Node], frame: int, reach: int) -> Mask:
+    """Pairs whose parts, by the size of a frame, are at most `reach` apart."""
+    call = f"{name}({shown(frame)}, {shown(reach)})"
     size, printed = integer(call, "frame", frame, low=1)
     limit, printed_limit = integer(call, "reach", reach, low=0)
-    node = _near(nodes.mod(Q, size), nodes.mod(K, size), limit)
-    return Mask(node, SCORE, called("temporal", printed, printed_limit))
-
-
-def _near(q: Node, k: Node, limit: Node) -> Node:
-    return nodes.conjunction(
+    q, k = part(Q, size), part(K, size)
+    node = nodes.conjunction(
         nodes.ge(limit, nodes.subtract(q, k)), nodes.ge(limit, nodes.subtract(k, q))
     )
+    return Mask(node, SCORE, called(name, printed, printed_limit))
 
 
 # The second definition, and the rows of the catalogue.

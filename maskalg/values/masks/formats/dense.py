@@ -7,12 +7,12 @@ import torch
 from numpy.typing import ArrayLike
 
 from .... import errors
-from ....formula import nodes
 from ....formula.entries import Entries, as_tensor, kind_of, of_rank
-from ....formula.nodes import BATCH, HEAD, SCORE, K, Q
+from ....formula.nodes import SCORE
 from ....formula.parameters import Table
 from ....formula.printing import called
 from ...algebra import Mask
+from ...arguments import at_pair
 from ...by_hand import BATCH_SIZE, HEADS, Bools, MaskRows, looked_up, padded, places, row
 
 __all__ = ["dense"]
@@ -32,13 +32,8 @@ def dense(tensor: Entries) -> Mask:
         )
     wanted = "[q, k], [heads, q, k] or [batch, heads, q, k]"
     tensor = of_rank("dense", "tensor", given, (2, 3, 4), wanted)
-    indices = [BATCH, HEAD, Q, K][-tensor.ndim :]
     table = Table("dense", tensor)
-    # A single row or column serves every query or key; batch and head broadcast when read.
-    for axis in (-2, -1):
-        if tensor.shape[axis] == 1:
-            indices[axis] = nodes.const(0)
-    return Mask(nodes.read(table, *indices), SCORE, called("dense", table))
+    return Mask(at_pair(table), SCORE, called("dense", table))
 
 
 # The second definition, and the rows of the catalogue.
