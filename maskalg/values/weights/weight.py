@@ -29,7 +29,7 @@ class Weight:
         name: what errors and `explain` call it.
         formula: w as a function of the score; None is exp.
         normalised: whether the output is divided by z; a query whose z is 0 has output 0.
-        sink: a logit that is added to z only, a number or floating `[heads]`; w must be exp.
+        sink: a logit whose exp is added to z, a number or floating `[heads]`; w must be exp.
     """
 
     name: str
