@@ -35,8 +35,8 @@ def lemmas_of_bits(
     sources: Sources | None, milliseconds: int
 ) -> Iterator[tuple[str, str, Callable[[], tuple[Step, ...]]]]:
     """Functions of the kernels, each with a claim about it and its proof."""
-    for of_keys, row in ((False, "a query"), (True, "a key")):
-        text = f"the bit of each pair is computed and stored at its place, with a row for {row}"
+    for of_keys, row in ((False, "query"), (True, "key")):
+        text = f"the bit of each pair is computed and stored at its place, in a row for each {row}"
         yield "kept_bits.kept_bits", text, partial(_made, of_keys, sources, milliseconds)
     text = "no two pairs share a place, readers compute the same place, and it lies in the table"
     yield "kept_bits.kept_bits", text, partial(_apart, sources, milliseconds)

@@ -283,11 +283,11 @@ def _visit(state: Any, first: Any, count: Any, masked: Any) -> Any:
 
 
 LEMMAS: Final[tuple[Proof, ...]] = (
-    ("skeleton.clip", "the keys of each interval, and no other", _clip),
-    ("skeleton.listed", "the keys of each run, and those of each run that needs the mask", _listed),
-    ("skeleton.in_order", "the same keys, intervals in order", _in_order),
-    ("skeleton.joined", "the same keys, in disjoint intervals", _joined),
-    ("skeleton.united", "the same keys, in disjoint intervals in order", _united),
+    ("skeleton.clip", "returns the keys of each interval, and no other", _clip),
+    ("skeleton.listed", "returns the keys of each run, and of runs that need the mask", _listed),
+    ("skeleton.in_order", "returns the same keys, with intervals in order", _in_order),
+    ("skeleton.joined", "returns the same keys, in disjoint intervals", _joined),
+    ("skeleton.united", "returns the same keys, in disjoint intervals in order", _united),
     ("skeleton.meets", "if false, no key of the block lies in an interval", _meets),
     ("skeleton.holds", "if true, all keys of the block lie in intervals", _holds),
     (
@@ -297,7 +297,7 @@ LEMMAS: Final[tuple[Proof, ...]] = (
     ),
     (
         "skeleton.over_blocks",
-        "each key to keep once, no other, masked where one is dropped",
+        "visits each kept key once and no other, masked unless no key is dropped",
         _blocks,
     ),
 )

@@ -246,5 +246,5 @@ LEMMAS: Final[tuple[Proof, ...]] = (
        partial(_loops, name)) for file, name in LOOPS),
     ("hopper_common.stage_of",
      "tiles in memory together lie in different stages, which are reused in turn", _ring),
-    ("hopper_order.tile_in_order", "the j-th tile from the first, or from the last", _order),
+    ("hopper_order.tile_in_order", "gives the j-th tile from the first, or from the last", _order),
 )  # fmt: skip

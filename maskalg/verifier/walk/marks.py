@@ -335,9 +335,9 @@ def _with_spans(walker: Walker) -> None:
     claim_run(walker, j.term, run, terms.both(*touched), terms.both(*unfull))
 
 
-_RUN: Final = "the run from tile j on, for any labels"
+_RUN: Final = "finds the next run from tile j on, for any labels"
 LEMMAS: Final[tuple[Proof, ...]] = (
-    ("runs._marked_run", "the next run of tiles in a row of cells, for any labels", _of_a_row),
+    ("runs._marked_run", "finds the next run in a row of cells, for any labels", _of_a_row),
     ("runs.run_of_marks", f"{_RUN} and any rows of cells", _of_rows),
     *(("runs.run_of_marks_either_way", f"{_RUN}, counted from the {end} tile",
        partial(_either_way, from_last)) for from_last, end in enumerate(("first", "last"))),

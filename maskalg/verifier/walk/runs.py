@@ -336,19 +336,19 @@ class _Tile(NamedTuple):
     BLOCK: int
 
 
-_RUN: Final = "the run from tile j on"
+_RUN: Final = "finds the next run from tile j on"
 _ONCE: Final = "a touched tile is visited once, masked unless it is full; no other is visited"
 _OF_SPLIT: Final = "program s of n visits each touched tile among s, s + n, s + 2 n, … once"
 LEMMAS: Final[tuple[Proof, ...]] = (
-    ("runs.tiles", "the tiles of an interval of keys, and no other", _tiles),
+    ("runs.tiles", "finds the tiles of an interval of keys, and no other", _tiles),
     ("runs.run_of_spans", f"{_RUN}, for any table of intervals", _of_spans),
     *(("runs.run_of_spans_either_way", f"{_RUN}, counted from the {end} tile",
        partial(_either_way, from_last)) for from_last, end in enumerate(("first", "last"))),
     ("runs.over_runs", f"{_ONCE} (a loop for each kind of run)", partial(_over_runs, False)),
     ("runs.over_runs", f"{_ONCE} (one loop)", partial(_over_runs, True)),
-    ("runs.next_tile", "the next touched tile, masked unless it is full", _next_tile),
+    ("runs.next_tile", "finds the next touched tile, masked unless it is full", _next_tile),
     ("decode.sums_of_share", f"{_OF_SPLIT} (keys in rows)", partial(_decode, False)),
     ("decode.sums_of_share", f"{_OF_SPLIT} (keys in pages)", partial(_decode, True)),
     ("decode.sums_of_share", "each tile belongs to one program", _parts),
-    ("gradient_sums.visits", "1 is stored for each touched tile, 0 for others", _turns),
+    ("gradient_sums.visits", "stores 1 for each touched tile, 0 for others", _turns),
 )  # fmt: skip

@@ -175,5 +175,5 @@ def _of_rows(rows: int, walker: Walker) -> None:
 
 LEMMAS: Final[tuple[Proof, ...]] = (
     ("gradient_sums.turns",
-     "the number of visits in later rows, and in earlier rows, for any visits", _turns),
+     "counts the visits in later rows, and in earlier rows, for any visits", _turns),
 )  # fmt: skip
