@@ -3,6 +3,9 @@
 Looking a bit up takes a few instructions, whatever the mask costs to compute. All heads that share
 a mask share its bits, and so do all layers while its tensors live unchanged. A row of bits belongs
 to a query, or, for kernels that loop over queries, to a key.
+
+Bits of long calls are kept in tiles of LINES rows and COLUMNS columns: for each tile the table
+begins with its place, and all tiles without a kept pair, or without a dropped one, share one place.
 """
 
 import triton
@@ -11,12 +14,15 @@ import triton.language as tl
 from .elements import SCALARS
 
 WORD = tl.constexpr(32)
+LINES = tl.constexpr(64)
+COLUMNS = tl.constexpr(256)
 
 
-@triton.jit(do_not_specialize=["rows", "columns", "words", "kv_len", "heads", *SCALARS])
+@triton.jit(do_not_specialize=["begin", "rows", "columns", "words", "kv_len", "heads", *SCALARS])
 def kept_bits(
     out_ptr,
     T,
+    begin,
     rows,
     columns,
     words,
@@ -32,7 +38,7 @@ def kept_bits(
     OF_KEYS: tl.constexpr,
     SIDE: tl.constexpr,
 ):  # fmt: skip
-    """The bits of SIDE rows and columns, int32 `[batch, heads, rows, words]`.
+    """The bits of SIDE rows and columns, int32 `[batch, heads, rows, words]`, of rows from `begin`.
 
     Pairs of tiles that NEXT_RUN calls partial are computed.
     """
@@ -46,9 +52,10 @@ def kept_bits(
     first = tl.program_id(0) // across * SIDE
     member = tl.program_id(1)
     batch, head = member // heads, member % heads
-    row = first + tl.arange(0, SIDE)
-    last = tl.minimum(first + SIDE, rows) - 1
-    tile, _end, partial = NEXT_RUN(column, first, last, batch, head, columns, S, T, SIDE)
+    line = first + tl.arange(0, SIDE)
+    row = begin + line
+    last = begin + tl.minimum(first + SIDE, rows) - 1
+    tile, _end, partial = NEXT_RUN(column, begin + first, last, batch, head, columns, S, T, SIDE)
     found = tl.zeros([SIDE, SIDE // WORD], tl.int32)
     if tile == column:
         found = ~found
@@ -64,9 +71,9 @@ def kept_bits(
                 score = MASKED(nothing, batch, head, row[:, None], index[None, :], kv_len, S, held)
             bit = (score == 0.0).to(tl.int32) << (tl.arange(0, SIDE) % WORD)[None, :]
             found = tl.sum(tl.reshape(bit, (SIDE, SIDE // WORD, WORD)), 2)
-    at = (member * rows + row)[:, None] * words + column * (SIDE // WORD)
+    at = (member * rows + line)[:, None] * words + column * (SIDE // WORD)
     at += tl.arange(0, SIDE // WORD)[None, :]
-    tl.store(out_ptr + at, found, mask=(row < rows)[:, None])
+    tl.store(out_ptr + at, found, mask=(line < rows)[:, None])
 
 
 @triton.jit
@@ -83,7 +90,11 @@ def bits_of(table, row, index):
         row: words before each row, `[n, 1]`.
         index: positions along rows, `[1, m]`, of a tile that begins at a multiple of m.
     """
-    SIZE: tl.constexpr = index.shape[1]
+    return _bits_at(table, row, index, index.shape[1])
+
+
+@triton.jit
+def _bits_at(table, row, index, SIZE: tl.constexpr):
     tl.static_assert(SIZE % WORD == 0 or WORD % SIZE == 0)
     if SIZE < WORD:
         first, place = index // WORD, index % WORD
@@ -96,3 +107,20 @@ def bits_of(table, row, index):
         word = tl.where(place < i * WORD, word, tl.load(at + i)[:, None])
     # Places differ by constants within a thread, and by 2, 4 and 6 between those of a row.
     return word >> (place & 6), 1 << (place & 25)
+
+
+@triton.jit
+def bits_of_tiles(table, member, step, row, index):
+    """Likewise, where bits are kept in tiles.
+
+    Args:
+        table: pointer to the places of tiles, and behind them the tiles.
+        member: places before those of the batch entry and head.
+        step: places from one row of tiles to the next.
+        row: rows of the elements, `[n, 1]`.
+        index: positions along rows, `[1, m]`, of a tile that begins at a multiple of m.
+    """
+    column = tl.reduce(index // COLUMNS, 1, _either)[:, None]
+    place = tl.load(table + (member + row // LINES * step + column))
+    line = place + row % LINES * (COLUMNS // WORD)
+    return _bits_at(table, line, index % COLUMNS, index.shape[1])

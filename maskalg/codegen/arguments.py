@@ -102,11 +102,12 @@ class Hooks:
 @dataclass(frozen=True)
 class BitsTable:
     """A bit for each pair, computed by the `masked` of these hooks whose name ends with `suffix`
-    (`codegen/bits.py`); `rows` are of queries or of keys."""
+    (`codegen/bits.py`); `rows` are of queries or of keys, and whole unless the bits are `tiled`."""
 
     hooks: Hooks
     suffix: str
     rows: Of
+    tiled: bool
 
 
 @dataclass(frozen=True)
@@ -119,10 +120,11 @@ class MarksArgument:
 
 @dataclass(frozen=True)
 class BitsNumber:
-    """A number of their layout: words of a row, and from one batch entry or head to the next."""
+    """A number of their layout (`backends/triton/kept.BitsLayout`)."""
 
     rows: Of
-    number: Literal["words", "of_batch", "of_head"]
+    tiled: bool
+    number: Literal["step", "of_batch", "of_head"]
 
 
 @dataclass(frozen=True)

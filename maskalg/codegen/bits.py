@@ -3,6 +3,7 @@
 A partial tile of a neighborhood or of a permutation computes a few dozen instructions for each
 element, in every head and layer. Bits of the pairs are computed once and remembered while the
 tensors of the mask live unchanged; a lookup takes three instructions (`kernels/kept_bits.py`).
+Of long calls, only the bits of partial tiles are kept, and a lookup loads the tile's place first.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from .spans import contiguous, interval_of
 from .text.predicate_ptx import for_each
 from .text.triton import TritonText
 
-IMPORT: Final = "from maskalg_kernels.kept_bits import bits_of\n"
+IMPORT: Final = "from maskalg_kernels.kept_bits import bits_of, bits_of_tiles\n"
 
 
 def may_cost(structure: Structure) -> bool:
@@ -43,12 +44,16 @@ def kept_by_bits(
     table: BitsTable, text: TritonText, moving: Index, *, ptx: bool
 ) -> tuple[str, ...]:
     """The body of a `masked` that looks up bits."""
-    words, of_batch, of_head = [
-        text.number(BitsNumber(table.rows, name)) for name in ("words", "of_batch", "of_head")
+    step, of_batch, of_head = [
+        text.number(BitsNumber(table.rows, table.tiled, name))
+        for name in ("step", "of_batch", "of_head")
     ]
     stands = "kv_idx" if moving == "q_idx" else "q_idx"
-    row = f"batch * {of_batch} + head * {of_head} + {stands} * {words}"
-    found = f"word, bit = bits_of({text.arguments.table(table)}, {row}, {moving})"
+    bits, member = text.arguments.table(table), f"batch * {of_batch} + head * {of_head}"
+    if table.tiled:
+        found = f"word, bit = bits_of_tiles({bits}, {member}, {step}, {stands}, {moving})"
+    else:
+        found = f"word, bit = bits_of({bits}, {member} + {stands} * {step}, {moving})"
     assembly = (
         "{ .reg .b32 kept; .reg .pred p; and.b32 kept, $2, $3; setp.ne.s32 p, kept, 0; "
         "selp.f32 $0, $1, 0fFF800000, p; }"

@@ -280,9 +280,11 @@ def _masked(
 
 def bits_table(structure: Structure, style: Style, moving: Index) -> BitsTable:
     """The table of bits for a loop over an index, and the hook that computes them."""
-    computed, of_keys = replace(style, bits=False), moving == "q_idx"
-    made = hooks_of(structure, computed, backward=of_keys)
-    return BitsTable(made, "_of_keys", "keys") if of_keys else BitsTable(made, "", "queries")
+    of_keys, tiled = moving == "q_idx", style.bits == "tiles"
+    made = hooks_of(structure, replace(style, bits=""), backward=of_keys)
+    if of_keys:
+        return BitsTable(made, "_of_keys", "keys", tiled)
+    return BitsTable(made, "", "queries", tiled)
 
 
 def _decided(mask: Node, text: TritonText, held: Held, style: Style) -> tuple[str, ...]:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 from .distance_tables import Tabled
+
+Bits: TypeAlias = Literal["", "rows", "tiles"]
 
 
 @dataclass(frozen=True)
@@ -23,7 +26,8 @@ class Style:
             that read a tensor, or all costly ones.
         grain: the number of keys, and rows of tables read key by key, are multiples of it: as many
             entries as a thread may load at once.
-        bits: look up the mask of partial tiles if it costs more to compute (`codegen/bits.py`).
+        bits: look up the mask of partial tiles if it costs more to compute (`codegen/bits.py`):
+            bits of whole "rows", or those of partial "tiles" alone; "" computes the mask.
         aligned: tiles begin where documents do: a loop counts its tiles from the last number of
             `S`, and spans alone choose them.
     """
@@ -35,5 +39,5 @@ class Style:
     far: bool = False
     tabled: Tabled = "nothing"
     grain: int = 1
-    bits: bool = False
+    bits: Bits = ""
     aligned: bool = False

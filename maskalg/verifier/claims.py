@@ -26,6 +26,7 @@ from ..codegen.bits import may_cost
 from ..codegen.derivative import derivative
 from ..codegen.distance_tables import Tabled
 from ..codegen.hooks import Hooks, Style, hooks_of
+from ..codegen.style import Bits
 from ..codegen.text.integer_sizes import sizes_of
 from ..codegen.text.reals import additive
 from ..engine.normal_form import Bound, Structure, transposed
@@ -296,11 +297,11 @@ def _variants(subject: Subject, target: Target, kernel: Kernel) -> Iterator[_Var
     plain = subject.style(kernel.bits, ptx=target == "ptx")
     tabled: tuple[Tabled, ...] = ("nothing", "reads", "costly")
     may_look_up = kernel.bits == 32 and kernel.short and may_cost(subject.structure)
-    looks_up = (False, True) if may_look_up else (False,)
+    looks_up: tuple[Bits, ...] = ("", "rows", "tiles") if may_look_up else ("",)
     grains = (1, 2, 8) if subject.structure.rows_of_keys else (1,)
     every = itertools.product((True, False), tabled, grains, looks_up)
     for far, tables, grain, bits in every:
-        names = ["bits of pairs"] * bits + ["short distances"] * (not far)
+        names = [f"bits of pairs in {bits}"] * bool(bits) + ["short distances"] * (not far)
         names += [f"tables of distances ({tables})"] * (tables != "nothing")
         names += [f"rows of multiples of {grain}"] * (grain > 1)
         style = replace(plain, far=far, tabled=tables, grain=grain, bits=bits)

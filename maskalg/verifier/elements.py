@@ -111,10 +111,10 @@ class TritonHooks:
     def _summaries(self) -> dict[str, Callable[..., Any]]:
         found = Library(self._divisors).summaries()
         if not self._run:
-            return found | {"bits_of": self._bits_of}
+            return found | {"bits_of": self._bits_of, "bits_of_tiles": self._bits_of_tiles}
         by_text = ("quotient", "quotient_of_any", "remainder", "remainder_of_any")
         plain = {name: rule for name, rule in found.items() if name not in by_text}
-        return plain | {"bits_of": _any_bit}
+        return plain | {"bits_of": _any_bit, "bits_of_tiles": _any_bit_of_tiles}
 
     def passed(self, call: Call) -> dict[str, int]:
         """Values that the host passes besides the call's numbers, by the names of variables."""
@@ -314,22 +314,41 @@ class TritonHooks:
     def _bits_of(self, table: Pointer, row: Number, index: Number) -> tuple[Number, Number]:
         """The bit of a pair: the kernels' `bits_of` reads it at `index` of the words from `row` on,
         where its maker put it (`walk/bits.py`)."""
+        member, step, stands, moving = self._place_of_bit(table, tiled=False)
+        own = terms.add(member, terms.multiply(stands, step))
+        if terms.replaced(row.term, unwrapped) is not own or index.term is not moving:
+            raise NotDefined(f"the bit {index.term} of the row {row.term}")
+        return self._bit_of_pair(table)
+
+    def _bits_of_tiles(
+        self, table: Pointer, member: Number, step: Number, row: Number, index: Number
+    ) -> tuple[Number, Number]:
+        """The bit of a pair in a table of tiles, likewise."""
+        found = [terms.replaced(n.term, unwrapped) for n in (member, step, row, index)]
+        if any(
+            x is not y for x, y in zip(found, self._place_of_bit(table, tiled=True), strict=True)
+        ):
+            raise NotDefined(f"the bit {index.term} of the row {row.term} of {member.term}")
+        return self._bit_of_pair(table)
+
+    def _place_of_bit(self, table: Pointer, *, tiled: bool) -> tuple[Term, Term, Term, Term]:
+        """The place of a pair's member in a table, the step from row to row, its row and its
+        column."""
         made = self._bits_of_pairs.get(table.table.name)
-        if made is None:
+        if made is None or made.tiled != tiled:
             raise NotDefined(f"bits in the table {table.table.name[:40]}")
         of_keys = made.rows == "keys"
-        stands, moving = (K, Q) if of_keys else (Q, K)
-        words, of_batch, of_head = (
-            self._layout(name, f"bits of {made.rows}") for name in ("words", "of_batch", "of_head")
+        if table.at is not terms.number(0) or made.suffix != "_of_keys" * of_keys:
+            raise NotDefined(f"bits within the table {table.table.name[:40]}")
+        step, of_batch, of_head = (
+            self._layout(name, f"bits of {made.rows}") for name in ("step", "of_batch", "of_head")
         )
-        own = terms.add(
-            terms.multiply(BATCH, of_batch),
-            terms.multiply(HEAD, of_head),
-            terms.multiply(stands, words),
-        )
-        same = terms.replaced(row.term, unwrapped) is own and index.term is moving
-        if not same or table.at is not terms.number(0) or made.suffix != "_of_keys" * of_keys:
-            raise NotDefined(f"the bit {index.term} of the row {row.term}")
+        member = terms.add(terms.multiply(BATCH, of_batch), terms.multiply(HEAD, of_head))
+        return member, step, *((K, Q) if of_keys else (Q, K))
+
+    def _bit_of_pair(self, table: Pointer) -> tuple[Number, Number]:
+        made = self._bits_of_pairs[table.table.name]
+        of_keys = made.rows == "keys"
         by = TritonHooks(
             self.structure, made.hooks, self.meaning, wide=self._wide, library=self._library
         )
@@ -349,6 +368,14 @@ def _any_bit(table: Pointer, row: Number, index: Number) -> tuple[Number, Number
     at = terms.add(table.at, row.term, word(index.term, terms.number(32)))
     bit = power_of_two(place(index.term, terms.number(32)))
     return Number(terms.entry(table.table, at), INT32), Number(bit, INT32)
+
+
+def _any_bit_of_tiles(
+    table: Pointer, member: Number, step: Number, row: Number, index: Number
+) -> tuple[Number, Number]:
+    """Likewise, with rows in place of tiles, whose places the hooks do not see."""
+    at = terms.add(member.term, terms.multiply(row.term, step.term))
+    return _any_bit(table, Number(at, INT32), index)
 
 
 def kept(result: Term, score: Term = SCORE, other: Term | None = None) -> Term:

@@ -125,8 +125,11 @@ def _power_of_two(name: str, *args: Any) -> int:
 
 
 def layout_of_bits(call: Call, rows: str) -> dict[str, int]:
-    """The layout of a table of bits, as the host passes it. In addition: the length of its rows,
-    its number of heads, and the words of a head and of the table."""
+    """The layout of a table of whole rows of bits, as the host passes it. In addition: the length
+    of its rows, its number of heads, and the words of a head and of the table.
+
+    It stands for that of a table of tiles too, whose places the hooks do not see.
+    """
     lengths = [call.values[name] for name in ("q_len", "kv_len")]
     along, across = lengths if rows == "queries" else lengths[::-1]
     words = -(-across // 256) * 8
@@ -137,7 +140,7 @@ def layout_of_bits(call: Call, rows: str) -> dict[str, int]:
     member = along * words
     if heads * batches * member > _MOST_WORDS:  # one row stands for all
         heads, batches, words, member = 1, 1, 0, 0
-    of = {"words": words, "of_head": member if heads > 1 else 0}
+    of = {"step": words, "of_head": member if heads > 1 else 0}
     of["of_batch"] = member * heads if batches > 1 else 0
     return of | {
         "across": across,
@@ -153,7 +156,7 @@ def word_of_bits(call: Call, at: int, rows: str) -> int:
     if not 0 <= at < of["all"]:
         raise Outside
     member, at = divmod(at, of["member"])
-    (row, word), (batch, head) = divmod(at, of["words"]), divmod(member, of["heads"])
+    (row, word), (batch, head) = divmod(at, of["step"]), divmod(member, of["heads"])
     own, found = call.at(batch=batch, head=head), 0
     for column in range(32 * word, min(32 * word + 32, of["across"])):
         pair = (row, column) if rows == "queries" else (column, row)

@@ -48,11 +48,12 @@ def test_bits_are_made(name, target):
         assert not found.spills
 
 
+@pytest.mark.parametrize("kind", ["rows", "tiles"])
 @pytest.mark.parametrize("target", TARGETS)
-def test_bits_are_looked_up(target, monkeypatch):
+def test_bits_are_looked_up(target, kind, monkeypatch):
     name = "neighborhood"
     style = request_of(name, target).style
-    monkeypatch.setattr(offline._Request, "style", replace(style, bits=True))
+    monkeypatch.setattr(offline._Request, "style", replace(style, bits=kind))
     compilers = offline.kernels_offline(MASKS[name], target, 128, torch.bfloat16)
     for kernel in ("forward", "queries", "keys"):
         assert (compilers[kernel]().spills or 0) <= MOST_SPILLED

@@ -37,10 +37,12 @@ def check(mask, tensors, *, most=2e-2, **options):
     assert kept._MEMORY.made > 0
 
 
-@pytest.fixture(autouse=True)
-def bits(monkeypatch):
+@pytest.fixture(autouse=True, params=["rows", "tiles"])
+def bits(request, monkeypatch):
     monkeypatch.setattr(labels, "_FEWEST_TILES", 0)
     monkeypatch.setattr(kept, "_MEMORY", Anew())
+    if request.param == "tiles":
+        monkeypatch.setattr(kept, "_MOST_BITS", 1 << 17)  # made in pieces
 
 
 @pytest.mark.parametrize("dim", [64, 128])

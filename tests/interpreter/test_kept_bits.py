@@ -7,6 +7,7 @@ import torch
 
 import maskalg as ma
 from maskalg.backends.triton import kept, plan
+from maskalg.schedule.memory import Memory
 from maskalg.schedule.summaries import labels
 from tests.cases.kept_bits import BY_DISTANCE, Anew, masks
 
@@ -47,6 +48,33 @@ def check(mask, q_len, kv_len, dim=16):
 def test_attention(name):
     check(masks(LENGTH)[name], LENGTH, LENGTH)
     assert kept._MEMORY.made > 0
+
+
+@pytest.mark.parametrize("name", ["of heads", "no keys", "permutation, sliding", "tree", "biased"])
+def test_tiles_of_long_calls(name, monkeypatch):
+    """Past a number of pairs, the bits of partial tiles alone are kept."""
+    monkeypatch.setattr(kept, "_MOST_BITS", 1 << 14)
+    kinds, worth = [], plan.bits_worth
+
+    def seen(*args):
+        kinds.append(worth(*args))
+        return kinds[-1]
+
+    monkeypatch.setattr(plan, "bits_worth", seen)
+    check(masks(LENGTH)[name], LENGTH, LENGTH)
+    assert set(kinds) == {"tiles"} and kept._MEMORY.made > 0
+
+
+def test_tiles_that_take_too_much_memory(monkeypatch):
+    """Then the mask is computed."""
+    monkeypatch.setattr(kept, "_MOST_BITS", 1 << 14)
+    monkeypatch.setattr(kept, "_MOST_OF_TILES", 4096)
+    monkeypatch.setattr(kept, "_MEMORY", Memory(kept.MOST_REMEMBERED, kept._bytes_of))
+    query = torch.randn(1, 1, LENGTH, 16)
+    check(masks(LENGTH)["strided"], LENGTH, LENGTH)
+    assert (
+        ma.explain(query, query, query, masks(LENGTH)["strided"], backend="triton").elements == ""
+    )
 
 
 @pytest.mark.parametrize("q_len, kv_len", [(135, 170), (170, 135)])

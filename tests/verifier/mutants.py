@@ -32,6 +32,7 @@ import maskalg as ma
 from maskalg.backends.cpu.native import hooks as native
 from maskalg.codegen.bits import may_cost
 from maskalg.codegen.hooks import Hooks, hooks_of
+from maskalg.codegen.style import Bits
 from maskalg.engine.normal_form import Structure, bound, transposed
 from maskalg.formula.nodes import SCORE
 from maskalg.testing.catalogue import CATALOGUE
@@ -79,7 +80,7 @@ class Text:
     subject: Subject
     target: str
     bits: int
-    by_bits: bool = False
+    by_bits: Bits = ""
 
     @property
     def structure(self) -> Structure:
@@ -162,7 +163,8 @@ def texts(names: list[str]) -> Iterator[Text]:
                 yield Text(name, replace(subject, variant=""), target, bits)
             if bits == 32 and subject.limbs.get(32) == 1 and may_cost(subject.structure):
                 of_bits = replace(subject, variant="bits of pairs")
-                yield Text(name, of_bits, target, bits, by_bits=True)
+                for kind in ("rows", "tiles"):
+                    yield Text(name, of_bits, target, bits, by_bits=kind)
 
 
 # --- running -------------------------------------------------------------------------------------

@@ -187,6 +187,11 @@ def bits_of(table: Any, row: Any, index: Any) -> Any:
     return word, 1 << index % 32
 
 
+def bits_of_tiles(table: Any, member: Any, step: Any, row: Any, index: Any) -> Any:
+    """In place of `maskalg_kernels.kept_bits.bits_of_tiles`, of a table of whole rows."""
+    return bits_of(table, member + row * step, index)
+
+
 def _pair(interval: Any) -> tuple[int, int]:
     low, high = (int(_plain(part)) for part in interval)
     return low, high
@@ -255,7 +260,7 @@ def _bits_table(numbers: Numbers, rows: str) -> torch.Tensor:
     """The bits of a mask for each batch entry and head, by the formula; other bits are those of
     the number `outside`, or 0."""
     of = layout_of_bits(numbers, rows)
-    if not of["words"]:
+    if not of["step"]:
         pair = [numbers.values.get(name, 0) for name in ("q_idx", "kv_idx")]
         column = pair[rows == "queries"]
         found = torch.from_numpy(np.zeros(of["across"] // 32 + 2 * PAD, np.int32))
@@ -264,7 +269,7 @@ def _bits_table(numbers: Numbers, rows: str) -> torch.Tensor:
     size = of["all"]
     found = torch.full((size + 2 * PAD,), numbers.values.get("outside", 0), dtype=torch.int32)
     for at in range(size):
-        if at % of["words"] < -(-of["across"] // 32):
+        if at % of["step"] < -(-of["across"] // 32):
             found[PAD + at] = _signed(word_of_bits(numbers, at, rows))
     return found[PAD:]
 

@@ -1,7 +1,10 @@
 """Places of bits, and rows that programs draw: proved, and wrong texts of them refused."""
 
+import math
+
 import pytest
 
+from maskalg.backends.triton.bit_tiles import places_of
 from maskalg.backends.triton.kept import bits_layout
 from maskalg.engine.extents import Lengths, resolve
 from maskalg.engine.normal_form import bound
@@ -14,12 +17,15 @@ pytest.importorskip("z3")
 
 BITS = [
     # the maker
-    ("row = first + tl.arange(0, SIDE)", "row = first + 1 + tl.arange(0, SIDE)"),
+    ("line = first + tl.arange(0, SIDE)", "line = first + 1 + tl.arange(0, SIDE)"),
+    ("row = begin + line", "row = line"),
     ("first = tl.program_id(0) // across * SIDE", "first = tl.program_id(0) % across * SIDE"),
     ("batch, head = member // heads, member % heads",
      "batch, head = member % heads, member // heads"),
     ("tl.minimum(first + SIDE, rows) - 1", "tl.minimum(first + SIDE, rows)"),
-    ("NEXT_RUN(column, first,", "NEXT_RUN(column + 1, first,"),
+    ("NEXT_RUN(column, begin", "NEXT_RUN(column + 1, begin"),
+    ("NEXT_RUN(column, begin + first,", "NEXT_RUN(column, first,"),
+    ("last = begin +", "last ="),
     ("if tile == column:", "if tile == column + 1:"),
     ("        found = ~found\n", ""),
     ("if partial:", "if OF_KEYS:"),
@@ -28,9 +34,10 @@ BITS = [
     ("row[:, None], index[None, :], kv_len", "index[None, :], row[:, None], kv_len"),
     ("% WORD)[None, :]", "// SIDE)[None, :]"),
     ("(SIDE, SIDE // WORD, WORD)), 2)", "(SIDE, WORD, SIDE // WORD)), 2)"),
-    ("at = (member * rows + row)[:, None] * words", "at = (member + row * heads)[:, None] * words"),
+    ("(member * rows + line)[:, None] * words", "(member + line * heads)[:, None] * words"),
     ("column * (SIDE // WORD)\n", "column * SIDE // WORD + 1\n"),
-    ("mask=(row < rows)", "mask=(row < columns)"),
+    ("mask=(line < rows)", "mask=(line < columns)"),
+    ("mask=(line < rows)", "mask=(row < rows)"),
     # the reader
     ("first, place = index // WORD, index % WORD", "first, place = index // WORD, index % SIZE"),
     ("first, place = index // SIZE * (SIZE // WORD)", "first, place = index // WORD"),
@@ -39,11 +46,19 @@ BITS = [
     ("tl.static_range(1, SIZE // WORD)", "tl.static_range(1, SIZE // WORD - 1)"),
     ("word >> (place & 6)", "word >> (place & 7)"),
     ("1 << (place & 25)", "1 << (place & 24)"),
+    # the reader of tiles
+    ("tl.reduce(index // COLUMNS,", "tl.reduce(index // WORD,"),
+    ("(member + row // LINES * step", "(member + row * step"),
+    ("* step + column)", "* step)"),
+    ("place + row % LINES *", "place + row *"),
+    ("(COLUMNS // WORD)\n    return", "COLUMNS\n    return"),
+    ("_bits_at(table, line, index % COLUMNS", "_bits_at(table, line, index"),
 ]  # fmt: skip
 
 
 HARMLESS = {
     "tl.minimum(first + SIDE, rows)",  # a row more is asked about
+    "NEXT_RUN(column, first,",  # rows before are asked about
     "(SIDE, WORD, SIDE // WORD)), 2)",  # no shape that is stored
 }
 
@@ -53,7 +68,7 @@ def test_wrong_places_of_bits_are_refused(old, new):
     text = kernel_source("kept_bits")
     assert old in text
     found = list(walk_claims({"kept_bits": text.replace(old, new)}, 500))
-    assert len(found) == 4
+    assert len(found) == 5
     refused = [claim for claim in found if claim.outcome != "proved"]
     outcome = "not proved" if new in HARMLESS else "wrong"
     assert refused and {claim.outcome for claim in refused} == {outcome}, refused
@@ -66,13 +81,17 @@ def test_readers_numbers_are_those_of_the_maker(name):
     batch = 2 if form.structure.depends_on("batch") else 1
     extents = resolve(form, Lengths(300, 700, batch, 3))
     for rows, along, across in (("queries", 300, 700), ("keys", 700, 300)):
-        layout = bits_layout(form, extents, rows)
+        tiles = bits_layout(form, extents, rows, tiled=True)
+        layout = bits_layout(form, extents, rows, tiled=False)
         batches, heads = layout.members
         assert (layout.rows, layout.columns) == (along, across)
         assert layout.words * 32 >= across and layout.words % 8 == 0
         of_head = layout.rows * layout.words
         assert layout.of_head == (of_head if heads > 1 else 0)
         assert layout.of_batch == (of_head * heads if batches > 1 else 0)
+        of_head = math.prod(places_of(along, across))
+        assert (tiles.step, tiles.of_head) == (-(-across // 256), of_head if heads > 1 else 0)
+        assert tiles.of_batch == (of_head * heads if batches > 1 else 0)
 
 
 ROWS = [

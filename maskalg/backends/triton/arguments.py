@@ -138,7 +138,8 @@ def _numbers(arguments: tuple[Scalar, ...], form: Bound, extents: Extents) -> li
         elif isinstance(argument, DistanceNumber):
             found.append(_distance_number(argument, extents))
         elif isinstance(argument, BitsNumber):
-            found.append(getattr(bits_layout(form, extents, argument.rows), argument.number))
+            layout = bits_layout(form, extents, argument.rows, tiled=argument.tiled)
+            found.append(getattr(layout, argument.number))
         else:
             if argument.of not in layouts:
                 layouts[argument.of] = layout_of(form, extents, argument.of)

@@ -54,16 +54,18 @@ def _elements_told(call: Call) -> str:
     passes = [(plan.hooks, "MiB")]
     if call.query.dtype != FLOAT8:
         passes.append((backward_plan_of(call, plan).hooks, "MiB for gradients"))
-    told = []
+    told, pairs = [], "each pair"
     for hooks, of in passes:
         tables = [table for table in hooks.tables if isinstance(table, BitsTable)]
         size = sum(bits_of_pairs(table, call).nbytes for table in tables)
         if size:
             told.append(f"{size / 2**20:.2f} {of}")
+        if any(table.tiled for table in tables):
+            pairs = "each pair of partial tiles"
     if not told:
         return ""
     return (
-        f"looked up: a bit for each pair, {', '.join(told)}, made once while the tensors of the "
+        f"looked up: a bit for {pairs}, {', '.join(told)}, made once while the tensors of the "
         "mask live unchanged"
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Hashable, Sequence
+from functools import partial
 from importlib import import_module
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -15,26 +16,34 @@ from torch.nn.functional import pad
 from ...codegen import store
 from ...codegen.arguments import BitsTable
 from ...codegen.bits import may_cost
+from ...codegen.style import Bits
 from ...engine.extents import Extents, dependence
 from ...engine.normal_form import Bound
 from ...engine.recent import Recent
-from ...schedule.memory import Memory, captured, stream_of
-from ...schedule.tile_runs import EMPTY, FULL, PARTIAL
+from ...schedule.memory import Memory, captured, memorable, stream_of
+from ...schedule.tile_runs import EMPTY
 from ...schedule.tiling import Of
+from .bit_tiles import bits_in_tiles, labelled, labels_of_tiles, places_of, pooled
 from .constants import count_constants
 from .launching.compiler import CompilerError, naming_the_compiler
 from .launching.spec import OF_ALL
 
 _FEWEST_ROWS: Final = 512  # fewer pairs are computed as fast
-_MOST_BITS: Final = 1 << 29  # of a table of 64 MiB
+_MOST_BITS: Final = 1 << 29  # of whole rows, 64 MiB; of more pairs, partial tiles alone are kept
+_MOST_OF_TILES: Final = 1 << 29  # bytes of partial tiles
 _LONGEST_TILE: Final = 256  # of positions, in which tables end with a whole tile
 _MADE_TOGETHER: Final = 64  # rows and columns of a program that makes them
 _COUNTED: Final = (64, 128)  # sides of the tiles that are counted
 _FEWEST_COUNTED: Final = 1 << 27  # pairs of all heads; with fewer, counting takes too long
-MOST_REMEMBERED: Final = 1 << 30
+MOST_REMEMBERED: Final = 1 << 31
 """Bytes of all bits that are remembered; past them, the least recently used are made anew."""
 
-_MEMORY: Final = Memory(MOST_REMEMBERED, lambda bits: bits.nbytes)
+
+def _bytes_of(bits: torch.Tensor | None) -> int:
+    return 0 if bits is None else bits.nbytes
+
+
+_MEMORY: Final = Memory(MOST_REMEMBERED, _bytes_of)
 _COUNTS: Final[Recent[Hashable, tuple[float, float, float]]] = Recent(1024)
 _SERVES: Final[dict[tuple[str, str, torch.device], bool]] = {}
 
@@ -48,37 +57,55 @@ class BitsLayout(NamedTuple):
     Attributes:
         members: batch entries and heads with masks of their own.
         rows, columns: positions of a member, of one side and of the other.
-        words: integers of 32 bits in a row.
-        of_batch, of_head: words from one batch entry, and from one head, to the next; 0 if the mask
-            is the same for all.
+        step: integers of 32 bits in a row; of tiles, places from one row of tiles to the next.
+        of_batch, of_head: integers, or places, from one batch entry and from one head to the next;
+            0 if the mask is the same for all.
     """
 
     members: tuple[int, int]
     rows: int
     columns: int
-    words: int
+    step: int
     of_batch: int
     of_head: int
 
+    @property
+    def words(self) -> int:
+        """Integers of 32 bits in a row."""
+        return -(-self.columns // _LONGEST_TILE) * _LONGEST_TILE // 32
 
-def bits_layout(form: Bound, extents: Extents, rows: Of) -> BitsLayout:
+    @property
+    def size(self) -> tuple[int, int, int]:
+        """Members, rows and columns."""
+        return math.prod(self.members), self.rows, self.columns
+
+
+def bits_layout(form: Bound, extents: Extents, rows: Of, *, tiled: bool) -> BitsLayout:
     """The layout of the bits of a call, with rows of queries or of keys."""
     told = dependence(form.structure.mask, form, extents)
     lengths = (extents.q_len, extents.kv_len)
     along, across = lengths if rows == "queries" else lengths[::-1]
-    words = -(-across // _LONGEST_TILE) * _LONGEST_TILE // 32
-    of_head = along * words
+    layout = BitsLayout((told.batch, told.heads), along, across, 0, 0, 0)
+    step, of_head = layout.words, along * layout.words
+    if tiled:
+        down, step = places_of(along, across)
+        of_head = down * step
     of_batch = of_head * told.heads if told.batch > 1 else 0
-    members = (told.batch, told.heads)
-    return BitsLayout(members, along, across, words, of_batch, of_head if told.heads > 1 else 0)
+    return layout._replace(step=step, of_batch=of_batch, of_head=of_head if told.heads > 1 else 0)
 
 
-def bits_are_worth(form: Bound, extents: Extents) -> bool:
-    """Whether a mask costs so much that bits are faster, for these numbers of pairs."""
+def bits_worth(form: Bound, extents: Extents, device: torch.device) -> Bits:
+    """The bits that are faster than a mask which costs much, for these numbers of pairs.
+
+    Bits in tiles wait for their number, so that they serve masks that are remembered alone.
+    """
     if min(extents.q_len, extents.kv_len) < _FEWEST_ROWS or not may_cost(form.structure):
-        return False
+        return ""
     told = dependence(form.structure.mask, form, extents)
-    return told.batch * told.heads * extents.q_len * extents.kv_len <= _MOST_BITS
+    if told.batch * told.heads * extents.q_len * extents.kv_len <= _MOST_BITS:
+        return "rows"
+    tensors = [value for value in form.values if isinstance(value, torch.Tensor)]
+    return "tiles" if memorable(tensors) and not captured(device) else ""
 
 
 class KeptBits:
@@ -96,18 +123,25 @@ class KeptBits:
         self, table: BitsTable, form: Bound, extents: Extents, device: torch.device, reads: Reads
     ) -> None:
         self._table, self._form, self._extents, self._reads = table, form, extents, reads
-        self._device, self._layout = device, bits_layout(form, extents, table.rows)
+        self._device = device
+        self._layout = bits_layout(form, extents, table.rows, tiled=table.tiled)
 
     @property
     def found(self) -> torch.Tensor:
         """The bits, int32; remembered while the tensors of the mask live unchanged."""
-        key = ("bits", self._table.rows, self._layout, self._device, stream_of(self._device))
-        return _MEMORY.recall(key, (self._form.structure.mask,), self._form.values, self._made)
+        found = self._recalled(None)
+        assert found is not None
+        return found
+
+    @property
+    def fit(self) -> bool:
+        """Whether memory is allowed for them; the host waits where only tiles are kept."""
+        return not self._table.tiled or self._recalled(_MOST_OF_TILES) is not None
 
     @property
     def nbytes(self) -> int:
         """Bytes of memory that they take."""
-        return 4 * self._words
+        return self.found.nbytes if self._table.tiled else 4 * self._words
 
     @property
     def serve(self) -> bool:
@@ -115,10 +149,10 @@ class KeptBits:
         at = (self._table.hooks.digest, self._table.suffix, self._device)
         if at not in _SERVES and not triton.knobs.runtime.interpret:
             nothing = torch.empty(0, dtype=torch.int32, device=self._device)
-            passed, constants = self._passed(nothing)
+            passed, constants = self._passed(nothing, 0, self._layout.rows)
             try:
                 with naming_the_compiler(self._kernel):
-                    compiled = self._kernel.warmup(*passed, grid=self._programs, **constants)
+                    compiled = self._kernel.warmup(*passed, grid=(1, 1), **constants)
                 compiled.run  # noqa: B018 - loads it
                 _SERVES[at] = True
             except (CompilerError, triton.runtime.errors.OutOfResources) as problem:
@@ -134,7 +168,11 @@ class KeptBits:
 
     def labels(self, side: int) -> torch.Tensor:
         """The label of each tile of `side` queries and keys, a power of two from 32 to 256."""
-        labels = labels_of_bits(self.found, self._layout, side)
+        if self._table.tiled:
+            labels = labels_of_tiles(self.found, self._layout.size, side)
+            labels = labels.unflatten(0, self._layout.members)
+        else:
+            labels = labels_of_bits(self.found, self._layout, side)
         return labels if self._table.rows == "queries" else labels.mT
 
     @property
@@ -159,6 +197,14 @@ class KeptBits:
         first, second, third = torch.stack([*each, large.sum() / begins.sum().clamp(1)]).tolist()
         return _COUNTS.keep(key, (first, second, third))
 
+    def _recalled(self, most: int | None) -> torch.Tensor | None:
+        """The bits, or None if they take more than `most` bytes in tiles."""
+        table, layout = self._table, self._layout
+        key = ("bits", table.rows, table.tiled, layout, self._device, stream_of(self._device))
+        return _MEMORY.recall(
+            key, (self._form.structure.mask,), self._form.values, partial(self._made, most)
+        )
+
     @property
     def _words(self) -> int:
         # Rows past the last one are read by a tile that the length cuts.
@@ -170,24 +216,33 @@ class KeptBits:
         # Gluon need not be there, nor Triton.
         return import_module("maskalg_kernels.kept_bits").kept_bits
 
-    @property
-    def _programs(self) -> tuple[int, int]:
-        layout, side = self._layout, _MADE_TOGETHER
-        tiles = -(-layout.rows // side) * (layout.words * 32 // side)
-        return tiles, math.prod(layout.members)
-
-    def _made(self) -> torch.Tensor:
-        bits = torch.empty(self._words, dtype=torch.int32, device=self._device)
-        passed, constants = self._passed(bits)
-        self._kernel[self._programs](*passed, **constants)
+    def _made(self, most: int | None) -> torch.Tensor | None:
+        layout, device = self._layout, self._device
+        if self._table.tiled:
+            return bits_in_tiles(self._piece, layout.size, _MOST_BITS // 8, most, device)
+        bits = torch.empty(self._words, dtype=torch.int32, device=device)
+        self._fill(bits, 0, layout.rows)
         return bits
 
-    def _passed(self, bits: torch.Tensor) -> tuple[list[Any], dict[str, Any]]:
-        """The kernel's arguments, and its constants."""
+    def _piece(self, begin: int, end: int) -> torch.Tensor:
+        """The bits of some rows: int32 `[members, rows, words]`."""
+        shape = (math.prod(self._layout.members), end - begin, self._layout.words)
+        bits = torch.empty(shape, dtype=torch.int32, device=self._device)
+        self._fill(bits, begin, end)
+        return bits
+
+    def _fill(self, bits: torch.Tensor, begin: int, end: int) -> None:
+        side = _MADE_TOGETHER
+        squares = -(-(end - begin) // side) * (self._layout.words * 32 // side)
+        passed, constants = self._passed(bits, begin, end)
+        self._kernel[squares, math.prod(self._layout.members)](*passed, **constants)
+
+    def _passed(self, bits: torch.Tensor, begin: int, end: int) -> tuple[list[Any], dict[str, Any]]:
+        """The kernel's arguments for the rows from `begin` to `end`, and its constants."""
         table, layout = self._table, self._layout
         scalars, tables = self._reads()
         hooks = store.load(table.hooks.source, table.hooks.digest)
-        numbers = (layout.rows, layout.columns, layout.words, self._extents.kv_len)
+        numbers = (begin, end - begin, layout.columns, layout.words, self._extents.kv_len)
         constants = {
             "HOLD": getattr(hooks, f"hold{table.suffix}"),
             "MASKED": getattr(hooks, f"masked{table.suffix}"),
@@ -204,9 +259,5 @@ def labels_of_bits(bits: torch.Tensor, layout: BitsLayout, side: int) -> torch.T
     """The label of each tile of `side` rows and columns, a power of two from 32 to 256."""
     size = math.prod(layout.members) * layout.rows
     words = bits.view(-1, layout.words)[:size].view(*layout.members, layout.rows, -1, side // 32)
-    some, every = (words != 0).any(-1), (words == -1).all(-1)
-    cut = (0, 0, 0, -layout.rows % side)
-    some = pad(some, cut).unflatten(2, (-1, side)).any(3)
-    every = pad(every, cut, value=True).unflatten(2, (-1, side)).all(3)
-    labels: torch.Tensor = torch.where(every, FULL, PARTIAL).to(torch.uint8) * some
-    return labels[..., : -(-layout.columns // side)].contiguous()
+    some, every = pooled((words != 0).any(-1), (words == -1).all(-1), (side, 1))
+    return labelled(some, every)[..., : -(-layout.columns // side)].contiguous()

@@ -29,7 +29,7 @@ from ...tiles.tuned.choices import NOTHING_TUNED, Choices, Key
 from ..call import Call
 from .arguments import bits_of_pairs, style_of_gradients, tables_are_worth
 from .constants import has_tma, hook_constants, power_of_two, shape_constants
-from .kept import bits_are_worth
+from .kept import bits_worth
 from .trust import has_gluon
 from .tuned import machine_of, preferred
 
@@ -109,12 +109,13 @@ def told_of(call: Call) -> Told:
         return Told(_aligned(style))
     counted = None
     narrow = not sizes.wide and sizes.limbs == 1 and call.pages is None
-    if narrow and bits_are_worth(form, extents):
+    if narrow and (worth := bits_worth(form, extents, call.query.device)):
         # Forward, bits are used if the loop over keys is costly, else for gradients alone.
         moving: Index = "kv_idx" if costs(form.structure, "kv_idx") else "q_idx"
-        bits = bits_of_pairs(bits_table(form.structure, style, moving), call)
-        if bits.serve:
-            style = replace(style, bits=True)
+        looked_up = replace(style, bits=worth)
+        bits = bits_of_pairs(bits_table(form.structure, looked_up, moving), call)
+        if bits.serve and bits.fit:
+            style = looked_up
             if _takes_counted(call) and (found := bits.counted) is not None:
                 counted = tiles_of_counts(*found)
     short, long_documents = extents.kv_len <= SHORT_ROW, documents_are_long(form, extents)
@@ -226,7 +227,7 @@ def _style_of_gradients(call: Call, plan: Plan) -> Style:
     style = style_of_gradients(plan.told.style, head_pad)
     if not style.bits or bits_of_pairs(bits_table(call.form.structure, style, "q_idx"), call).serve:
         return style
-    return replace(style, bits=False)
+    return replace(style, bits="")
 
 
 @dataclass(frozen=True, eq=False)

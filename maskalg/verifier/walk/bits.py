@@ -24,7 +24,9 @@ from .loops import Step, Walker, ordered
 from .runs import Sources, conditions
 
 SIDE: Final = 64  # rows and columns that a program of the maker computes
-SIZES: Final = (8, 16, 32, 64, 128, 256)
+LINES: Final = 64
+COLUMNS: Final = 256
+SIZES: Final = (8, 16, 32, 64, 128, COLUMNS)
 """Columns of a reader's tile, which begins at a multiple of as many."""
 _WORD: Final = 32
 _MOST: Final = 2**26
@@ -42,6 +44,8 @@ def lemmas_of_bits(
     yield "kept_bits.kept_bits", text, partial(_apart, sources, milliseconds)
     text = f"an element finds the bit of its row and column, in tiles of {SIZES} columns"
     yield "kept_bits.bits_of", text, partial(_found, sources, milliseconds)
+    text = f"an element finds them in the tile of {LINES} rows and {COLUMNS} columns that holds it"
+    yield "kept_bits.bits_of_tiles", text, partial(_found_in_tiles, sources, milliseconds)
 
 
 # --- the maker ------------------------------------------------------------------------------------
@@ -73,8 +77,8 @@ class _Square:
     """A program of the maker: its member, and its square of rows and columns."""
 
     def __init__(self) -> None:
-        self.batch, self.head, self.heads, self.rows, self.columns = (
-            terms.variable(name) for name in ("batch", "head", "heads", "rows", "columns")
+        self.batch, self.head, self.heads, self.begin, self.rows, self.columns = (
+            terms.variable(name) for name in ("batch", "head", "heads", "begin", "rows", "columns")
         )
         self.down, self.before, self.across = (
             terms.variable(f"squares {name}") for name in ("above", "before", "of a row")
@@ -93,8 +97,13 @@ class _Square:
         return terms.multiply(number(SIDE // _WORD), self.across)
 
     @property
-    def row(self) -> Term:
+    def line(self) -> Term:
+        """The row among those that are made."""
         return terms.add(terms.multiply(number(SIDE), self.down), _OF_ROW)
+
+    @property
+    def row(self) -> Term:
+        return terms.add(self.begin, self.line)
 
     @property
     def word(self) -> Term:
@@ -110,12 +119,13 @@ class _Square:
         found = [terms.greater(self.heads, self.head), terms.greater(self.across, self.before)]
         for each in (self.batch, self.head, self.down, self.before):
             found += between(0, each, _MOST // SIDE)
+        found += between(0, self.begin, _MOST)
         for each in (self.heads, self.across, self.rows, self.columns):
             found += between(
                 1, each, _MOST // SIDE * (SIDE if each in (self.rows, self.columns) else 1)
             )
         place = terms.multiply(
-            terms.add(terms.multiply(self.member, self.rows), self.row), self.words
+            terms.add(terms.multiply(self.member, self.rows), self.line), self.words
         )
         for of in (place, terms.multiply(self.member, self.rows), self.program, self.member):
             for atoms, times in terms.polynomial(of).items():
@@ -133,7 +143,7 @@ def _made(of_keys: bool, sources: Sources | None, milliseconds: int) -> tuple[St
     wanted = terms.variable("the mask keeps the pair", "bool")
     walker.given += square.given()
     walker.given += [
-        terms.greater(square.rows, square.row),
+        terms.greater(square.rows, square.line),
         terms.greater(square.columns, square.column),
     ]
     # An untouched square drops this pair, and one without a dropped pair keeps it.
@@ -149,12 +159,12 @@ def _made(of_keys: bool, sources: Sources | None, milliseconds: int) -> tuple[St
     def next_run(
         j: Any, first: Any, last: Any, batch: Any, head: Any, length: Any, *of: Any
     ) -> Any:
-        begin = terms.multiply(number(SIDE), square.down)
-        end = terms.least(terms.add(begin, number(SIDE)), square.rows)
+        first_line = terms.multiply(number(SIDE), square.down)
+        end = terms.least(terms.add(first_line, number(SIDE)), square.rows)
         own = (
             square.before,
-            begin,
-            terms.subtract(end, number(1)),
+            terms.add(square.begin, first_line),
+            terms.subtract(terms.add(square.begin, end), number(1)),
             square.batch,
             square.head,
             square.columns,
@@ -234,13 +244,13 @@ def _made(of_keys: bool, sources: Sources | None, milliseconds: int) -> tuple[St
         walker.define(name, word)
     hooks: dict[str, Any] = {"NEXT_RUN": next_run, "HOLD": hold, "MASKED": masked}
     scope = {**hooks, "S": (), "T": (), "OF_KEYS": of_keys, "SIDE": SIDE, "kv_len": length}
-    sizes = ("rows", "columns", "words", "heads")
+    sizes = ("begin", "rows", "columns", "words", "heads")
     scope |= {name: Number(getattr(square, name), INT32) for name in sizes}
     scope |= {"out_ptr": Pointer(_BITS, INT32, number(0)), "stored": None}
     walker.run_stores("kept_bits", scope, "across = ")
     if len(stored) != 1 or not isinstance(stored[0][1], _Word):
         raise NotDefined("what the maker stores")
-    (at, word), row = stored[0], terms.add(terms.multiply(square.member, square.rows), square.row)
+    (at, word), row = stored[0], terms.add(terms.multiply(square.member, square.rows), square.line)
     walker.claim("in the word of the pair", terms.equal(
         at, terms.add(terms.multiply(row, square.words), square.word)
     ))  # fmt: skip
@@ -305,13 +315,62 @@ def _found(sources: Sources | None, milliseconds: int) -> tuple[Step, ...]:
     row, tile, lane, other = (
         terms.variable(name) for name in ("row", "tiles before", "lane", "another lane")
     )
-    walker.given += [*between(0, row, _MOST), *between(0, tile, _MOST // 256)]
+    walker.given += [*between(0, row, _MOST), *between(0, tile, _MOST // COLUMNS)]
     for size in SIZES:
         walker.given += [*between(0, lane, size - 1), *between(0, other, size - 1)]
         known = len(walker.given)
         for offset in range(0, max(size, _WORD), size):
             _elements(walker, size, offset, (row, tile, lane, other))
         del walker.given[known - 4 :]
+    return tuple(walker.steps)
+
+
+def _found_in_tiles(sources: Sources | None, milliseconds: int) -> tuple[Step, ...]:
+    """Proof steps for each element of a tile, in the tile of bits that holds it."""
+    walker = Walker(kernel_module("kept_bits", sources), {}, milliseconds)
+    member, step, row, wide, before, lane, other = (
+        terms.variable(name)
+        for name in ("member", "step", "row", "COLUMNS before", "before", "lane", "another lane")
+    )
+    for each, most in ((member, _MOST), (step, _MOST), (row, _MOST), (wide, _MOST // COLUMNS)):
+        walker.given += between(0, each, most)
+    line = terms.multiply(terms.quotient(row, number(LINES)), step)
+    place = terms.entry(_BITS, terms.add(member, line, wide))
+    walker.given += [*between(0, line, _MOST), *between(0, place, _MOST)]
+    words = terms.multiply(terms.remainder(row, number(LINES)), number(COLUMNS // _WORD))
+    asked: list[tuple[int, Term]] = []
+
+    def bits_at(table: Pointer, row_of: Number, index: Number, size: int) -> Any:
+        """In place of the lookup in whole rows, which `_found` is about."""
+        own = table.at is number(0) and isinstance(size, int)
+        walker.claim("of the table", terms.truth(own))
+        walker.claim(
+            "the row's words in its tile", terms.equal(row_of.term, terms.add(place, words))
+        )
+        asked.append((size, index.term))
+        return "bits"
+
+    def one_of_all(value: Number, axis: int, function: Any) -> Number:
+        of_other = terms.replaced(value.term, {lane: other}.get)
+        walker.claim("elements share a tile's place", terms.equal(value.term, of_other))
+        return Number(of_other, value.type)
+
+    walker.define("_bits_at", bits_at)
+    walker.define("reduce", one_of_all)
+    for size in SIZES:
+        many = COLUMNS // size
+        known = len(walker.given)
+        walker.given += [*between(0, lane, size - 1), *between(0, other, size - 1)]
+        walker.given += between(0, before, many - 1)
+        inside = terms.add(terms.multiply(number(size), before), lane)
+        index = Block(terms.add(terms.multiply(number(COLUMNS), wide), inside), INT32, (1, size))
+        passed = (Number(member, INT32), Number(step, INT32), Block(row, INT32, (1, 1)), index)
+        walker.call("bits_of_tiles", Pointer(_BITS, INT32, number(0)), *passed)
+        ((asked_size, column),) = asked
+        walker.claim("as many columns", terms.truth(asked_size == size))
+        walker.claim("the column in the tile of bits", terms.equal(column, inside))
+        asked.clear()
+        del walker.given[known:]
     return tuple(walker.steps)
 
 

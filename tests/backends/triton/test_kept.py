@@ -4,6 +4,13 @@ import pytest
 import torch
 
 pytest.importorskip("triton", reason="needs Triton")
+from maskalg.backends.triton.bit_tiles import (
+    COLUMNS,
+    LINES,
+    bits_in_tiles,
+    labels_of_tiles,
+    places_of,
+)
 from maskalg.backends.triton.kept import BitsLayout, labels_of_bits
 
 MORE = 256  # rows behind the last one
@@ -32,3 +39,71 @@ def test_labels_of_bits(rows, columns):
             full, some = tile.flatten(2).all(-1) & whole, tile.flatten(2).any(-1)
             wanted = torch.where(some, torch.where(full, 2, 1), 0)
             assert torch.equal(labels[:, :, row, column].long(), wanted)
+
+
+def drawn(members, rows, columns, area=(50, 90)):
+    """The bits of rows, in areas that are empty, full or neither."""
+    generator = torch.Generator().manual_seed(0)
+    areas = torch.randint(
+        0, 3, (members, -(-rows // area[0]), -(-columns // area[1])), generator=generator
+    )
+    areas = areas.repeat_interleave(area[0], 1).repeat_interleave(area[1], 2)
+    areas = areas[:, :rows, :columns]
+    kept = (areas == 2) | (areas == 1) & (torch.rand(areas.shape, generator=generator) < 0.5)
+    padded = torch.nn.functional.pad(kept, (0, -columns % COLUMNS)).long().unflatten(-1, (-1, 32))
+    bits = (padded << torch.arange(32)).sum(-1)
+    return (bits - (bits >> 31 << 32)).int()
+
+
+@pytest.mark.parametrize("at_once", [1, 1 << 14, 1 << 20])
+@pytest.mark.parametrize("rows, columns", [(640, 1000), (513, 256), (1, 65), (64, 300), (130, 513)])
+def test_bits_in_tiles(rows, columns, at_once):
+    members = 3
+    bits = drawn(members, rows, columns)
+    pieces = []
+
+    def made(begin, end):
+        pieces.append((begin, end))
+        return bits[:, begin:end].clone()
+
+    size = (members, rows, columns)
+    table = bits_in_tiles(made, size, at_once, None, torch.device("cpu"))
+    assert [begin for begin, _ in pieces] == [0, *[end for _, end in pieces[:-1]]]
+    assert pieces[-1][1] == rows
+    down, across = places_of(rows, columns)
+    places = table[: members * down * across].view(members, down, across)
+    assert down * LINES >= rows + 256 - LINES  # tiles that the rows' end cuts read more
+    count, partial = places.numel(), 0
+    for member in range(members):
+        for line in range(rows):
+            for tile in range(across):
+                first = int(places[member, line // LINES, tile]) + line % LINES * (COLUMNS // 32)
+                found = table[first : first + COLUMNS // 32]
+                wanted = bits[member, line, tile * COLUMNS // 32 :][: COLUMNS // 32]
+                assert torch.equal(found, wanted)
+    after = places[:, -(-rows // LINES) :]
+    assert (after == count).all() and not table[count : count + LINES * COLUMNS // 32].any()
+    for member in range(members):
+        for row in range(0, rows, LINES):
+            for column in range(0, columns, COLUMNS):
+                tile = bits[member, row : row + LINES, column // 32 : (column + COLUMNS) // 32]
+                partial += int((tile != 0).any() and (tile != -1).any())
+    assert table.numel() == count + (2 + partial) * LINES * COLUMNS // 32
+    for most in (partial - 1, partial):
+        bounded = bits_in_tiles(
+            made, size, at_once, (2 + most) * LINES * COLUMNS // 8, table.device
+        )
+        assert (bounded is None) == (most < partial)
+
+
+@pytest.mark.parametrize("side", [32, 64, 128, 256])
+@pytest.mark.parametrize("rows, columns", [(640, 1024), (513, 700), (1, 65), (130, 513)])
+def test_labels_of_tiles(rows, columns, side):
+    bits = drawn(6, rows, columns, (2 * side, 2 * side))
+    size, words = (6, rows, columns), bits.shape[2]
+    table = bits_in_tiles(lambda a, b: bits[:, a:b], size, 1 << 16, None, torch.device("cpu"))
+    layout = BitsLayout((2, 3), rows, columns, words, 3 * rows * words, rows * words)
+    of_rows = torch.cat([bits.flatten(), torch.full((MORE * words,), 12345, dtype=torch.int32)])
+    wanted = labels_of_bits(of_rows, layout, side).flatten(0, 1)
+    assert len(wanted.unique()) > 1 or rows == 1
+    assert torch.equal(labels_of_tiles(table, size, side), wanted)

@@ -156,7 +156,7 @@ def test_counted_rows_take_their_pattern(gradients):
     made = backward_plan if gradients else structure_plan
 
     def pattern(score, counted, weighted=False, dim=128):
-        told = Told(Style(ptx=True, bits=True), counted=counted)
+        told = Told(Style(ptx=True, bits="rows"), counted=counted)
         inputs = Inputs(dim, dim, torch.bfloat16, "sm_90", weighted)
         return made(bound(score).structure, told, inputs).pattern
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from ...meaning import NotDefined
-from ..bits import SIDE, SIZES
+from ..bits import COLUMNS, LINES, SIDE, SIZES
 from ..runs import Sources
 from .intervals import Endless, Integer, Row, finder_of, functions
 
@@ -227,26 +227,49 @@ def _wrong_bit(programs: _Programs, kept: Any, of_keys: bool) -> str | None:
         found = of_member(batch, head)[row.clip(0, rows - 1), column.clip(0, columns - 1)]
         return np.where(found & inside, score, -np.inf).view(_Block)
 
-    words = -(-columns // max(SIZES)) * max(SIZES) // _WORD
-    memory = np.full(batches * heads * rows * words, _NEVER)
-    grid = (-(-rows // SIDE) * (words * _WORD // SIDE), batches * heads)
-    programs.run(
-        "kept_bits", grid, _Memory(memory), (), rows, columns, words, columns, heads, *[0] * 24,
-        NUMBERS=0, TABLES=0, HOLD=lambda *args: (None, None), MASKED=masked, NEXT_RUN=next_run,
-        OF_KEYS=of_keys, SIDE=SIDE,
-    )  # fmt: skip
-    before = np.arange(batches * heads * rows)[:, None] * words
+    words = -(-columns // COLUMNS) * COLUMNS // _WORD
+    memory = np.full((batches * heads, rows, words), _NEVER)
+    for begin in (0, SIDE):  # rows are made in two pieces
+        count = min(SIDE, rows) if begin == 0 else max(rows - SIDE, 0)
+        piece = np.full(batches * heads * count * words, _NEVER)
+        grid = (-(-count // SIDE) * (words * _WORD // SIDE), batches * heads)
+        programs.run(
+            "kept_bits", grid, _Memory(piece), (), begin, count, columns, words, columns, heads,
+            *[0] * 24, NUMBERS=0, TABLES=0, HOLD=lambda *args: (None, None), MASKED=masked,
+            NEXT_RUN=next_run, OF_KEYS=of_keys, SIDE=SIDE,
+        )  # fmt: skip
+        memory[:, begin : begin + count] = piece.reshape(batches * heads, count, words)
+    memory = memory.flatten()
+    lines = np.arange(batches * heads * rows)[:, None]
+    tiles, down, across = _tiled(memory.reshape(batches * heads, rows, words))
+    member, row = lines // rows * down * across, lines % rows
     for size in SIZES:
         for begin in range(0, columns, size):
             index = np.arange(begin, begin + size)[None, :]
-            word, bit = programs.kernels["bits_of"](_Memory(memory), before, index)
-            found = ((word & bit) != 0).reshape(batches, heads, rows, size)
-            wanted = kept[..., begin : begin + size]
-            wrong = np.argwhere(found[..., : wanted.shape[-1]] != wanted)
-            if len(wrong):
-                *place, row, column = wrong[0].tolist()
-                return (
-                    f"in tiles of {size}, the bit of batch entry {place[0]}, head {place[1]}, row "
-                    f"{row} and column {begin + column} is wrong"
-                )
+            of_rows = programs.kernels["bits_of"](_Memory(memory), lines * words, index)
+            of_tiles = programs.kernels["bits_of_tiles"](_Memory(tiles), member, across, row, index)
+            for kind, (word, bit) in (("rows", of_rows), ("tiles", of_tiles)):
+                found = ((word & bit) != 0).reshape(batches, heads, rows, size)
+                wanted = kept[..., begin : begin + size]
+                wrong = np.argwhere(found[..., : wanted.shape[-1]] != wanted)
+                if len(wrong):
+                    *place, line, column = wrong[0].tolist()
+                    return (
+                        f"in {kind}, {size} columns at once, the bit of batch entry {place[0]}, "
+                        f"head {place[1]}, row {line} and column {begin + column} is wrong"
+                    )
     return None
+
+
+def _tiled(words: Any) -> tuple[Any, int, int]:
+    """A table of tiles that lie in any order, and how many there are down and across."""
+    members, rows, _ = words.shape
+    of_tile = COLUMNS // _WORD
+    padded = np.pad(words, ((0, 0), (0, -rows % LINES), (0, 0)))
+    tiles = padded.reshape(members, -1, LINES, padded.shape[2] // of_tile, of_tile).swapaxes(2, 3)
+    down, across = tiles.shape[1:3]
+    count = members * down * across
+    order = np.random.default_rng(1).permutation(count)
+    places, memory = order * LINES * of_tile + count, np.empty((count, LINES, of_tile), words.dtype)
+    memory[order] = tiles.reshape(count, LINES, of_tile)
+    return np.concatenate([places, memory.flatten()]), down, across

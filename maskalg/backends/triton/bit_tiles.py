@@ -1,0 +1,118 @@
+"""Bits of pairs in tiles of LINES rows and COLUMNS columns, of which only partial ones are kept.
+
+A table begins with the place of each tile, counted in integers from the table's begin, int32
+`[members, lines, tiles of a line]`. Then come a tile without a kept pair, one without a dropped
+pair, and the partial tiles, each int32 `[LINES, COLUMNS / 32]`. `kernels/kept_bits.py` reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import torch
+from torch.nn.functional import pad
+
+from ...schedule.tile_runs import FULL, PARTIAL
+
+LINES: Final = 64
+COLUMNS: Final = 256
+_MORE_LINES: Final = 256 // LINES  # after the last one, for a tile that the rows' end cuts
+_WORDS: Final = COLUMNS // 32
+_OF_TILE: Final = LINES * _WORDS
+_SHARED: Final = 2  # the tile without a kept pair, and the one without a dropped pair
+
+
+def places_of(rows: int, columns: int) -> tuple[int, int]:
+    """How many tiles have a place, down and across."""
+    return -(-rows // LINES) + _MORE_LINES, -(-columns // COLUMNS)
+
+
+def bits_in_tiles(
+    made: Callable[[int, int], torch.Tensor],
+    size: tuple[int, int, int],
+    at_once: int,
+    most: int | None,
+    device: torch.device,
+) -> torch.Tensor | None:
+    """The table; None if partial tiles take more than `most` bytes. The host waits to know.
+
+    Args:
+        made: makes the bits of the rows from one to another: int32 `[members, rows, words]`, with
+            a multiple of COLUMNS / 32 words.
+        size: batch entries and heads with masks of their own, together; rows; columns.
+        at_once: bytes of bits that may be made together.
+        most: bytes of partial tiles that may be kept, if bounded.
+        device: where the bits are made.
+    """
+    members, rows, columns = size
+    down, across = places_of(rows, columns)
+    numbers = torch.zeros(members, down, across, dtype=torch.int32, device=device)
+    shared = torch.zeros(_SHARED, LINES, _WORDS, dtype=torch.int32, device=device)
+    shared[1] = -1
+    kept, count = [shared], _SHARED
+    step = max(1, at_once // (members * across * _OF_TILE * 4)) * LINES
+    for begin in range(0, rows, step):
+        tiles = _tiles(made(begin, min(begin + step, rows)))
+        some, every = (tiles != 0).any(4).any(3), (tiles == -1).all(4).all(3)
+        partial = some & ~every
+        order = partial.flatten().cumsum(0).view_as(partial) + (count - 1)
+        piece = numbers[:, begin // LINES :][:, : tiles.shape[1]]
+        piece.copy_(torch.where(partial, order, every.long()))
+        kept.append(tiles[partial])
+        count += len(kept[-1])
+        if most is not None and count * _OF_TILE * 4 > most:
+            return None
+    places = numbers * _OF_TILE + numbers.numel()
+    return torch.cat([places.flatten(), torch.cat(kept).flatten()])
+
+
+def _tiles(bits: torch.Tensor) -> torch.Tensor:
+    """The tiles of rows of bits: `[members, down, across, LINES, words of a tile]`.
+
+    The last row stands for those after it, so that they change no label.
+    """
+    more = -bits.shape[1] % LINES
+    if more:
+        bits = torch.cat([bits, bits[:, -1:].expand(-1, more, -1)], dim=1)
+    tiles: torch.Tensor = bits.unflatten(1, (-1, LINES)).unflatten(3, (-1, _WORDS))
+    return tiles.transpose(2, 3)
+
+
+def labels_of_tiles(table: torch.Tensor, size: tuple[int, int, int], side: int) -> torch.Tensor:
+    """The label of each tile of `side` rows and columns, a power of two from 32 to 256.
+
+    Args:
+        table: as returned by `bits_in_tiles`.
+        size: as passed there.
+        side: rows and columns.
+    """
+    members, rows, columns = size
+    down, across = places_of(rows, columns)
+    count, small = members * down * across, min(side, LINES)
+    number = (table[:count].view(members, down, across) - count)[:, :-_MORE_LINES] // _OF_TILE
+    words = table[count:].view(-1, LINES, COLUMNS // small, small // 32)
+    of_tiles = pooled((words != 0).any(-1), (words == -1).all(-1), (small, 1))
+    some, every = (of[number].transpose(2, 3).flatten(3).flatten(1, 2) for of in of_tiles)
+    some, every = pooled(some, every, (side // small, side // small))
+    return labelled(some, every)[:, : -(-rows // side), : -(-columns // side)].contiguous()
+
+
+def pooled(
+    some: torch.Tensor, every: torch.Tensor, by: tuple[int, int]
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Whether some pair, and every pair, of `by` rows and columns together is kept.
+
+    Rows and columns after the last ones change neither.
+    """
+    cut = (0, -some.shape[-1] % by[1], 0, -some.shape[-2] % by[0])
+    some = pad(some, cut).unflatten(-1, (-1, by[1])).any(-1).unflatten(-2, (-1, by[0])).any(-2)
+    every = pad(every, cut, value=True)
+    every = every.unflatten(-1, (-1, by[1])).all(-1).unflatten(-2, (-1, by[0])).all(-2)
+    return some, every
+
+
+def labelled(some: torch.Tensor, every: torch.Tensor) -> torch.Tensor:
+    """Labels of tiles by whether some pair, and every pair, is kept."""
+    found: torch.Tensor = torch.where(every, FULL, PARTIAL).to(torch.uint8) * some
+    return found
