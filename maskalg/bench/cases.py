@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import log
@@ -27,7 +27,7 @@ from ..values.masks import (
     sliding,
     sliding_tile,
 )
-from .families import families
+from .families import SHORTEST, families
 
 Run = Callable[[], torch.Tensor]
 
@@ -201,15 +201,23 @@ def cases(device: str, shapes: Mapping[str, Shape] = SHAPES) -> dict[str, Case]:
     }
 
 
-def catalogue(device: str) -> dict[str, Case]:
+def catalogue(device: str, named: Sequence[str] = ()) -> dict[str, Case]:
     """A row for each family of masks of the catalogue, such as "D64 drafts".
 
     FlexAttention gets the function that `to_mask_mod` writes.
+
+    Args:
+        device: of the masks' tensors.
+        named: parts of names. Shapes other than D128 and D64 have rows if a part begins with their
+            name, such as "MHA64k drafts".
     """
+    every = SHAPES | FURTHER_SHAPES
+    usual = {name: SHAPES[name] for name in ("D128", "D64")}
+    wanted = {part.split()[0] for part in named if part.strip()} & set(every)
     return {
         f"{name} {family}": Case(shape, mask, mask.to_mask_mod())
-        for name, shape in SHAPES.items()
-        if shape.length <= _LONGEST_TABLE
+        for name, shape in ({n: every[n] for n in every if n in wanted} or usual).items()
+        if shape.length.bit_count() == 1 and shape.length >= SHORTEST
         for family, build in families(shape.length, device, shape.heads).items()
         for mask in (build().to(device),)
     }

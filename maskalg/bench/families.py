@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 import torch
 
@@ -11,6 +12,9 @@ from ..values import masks as ma
 from ..values.algebra import Mask
 from ..values.index import kv_idx, q_idx, table
 from ..values.masks import causal, prefix, sliding
+
+SHORTEST: Final = 4096
+"""The shortest length that all families have."""
 
 
 @dataclass(frozen=True)
@@ -46,12 +50,12 @@ def families(length: int, device: str = "cpu", heads: int = 2) -> dict[str, Call
     """Functions that build each mask over `length` queries and keys, by name.
 
     Args:
-        length: positions, a power of two from 4096.
+        length: positions, a power of two from SHORTEST.
         device: of the tensors that masks read.
         heads: attention heads, for the masks that differ between them; even.
     """
     power = length.bit_length() - 1
-    assert length == 1 << power and power >= 12
+    assert length == 1 << power and length >= SHORTEST
     drawn = _Drawn(length, device)
     place = torch.arange(length, device=device)
     window, near, chunk = min(4096, length // 8), min(512, length // 16), length // 131

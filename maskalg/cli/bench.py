@@ -50,7 +50,7 @@ def run(options: argparse.Namespace) -> int:
         )
     parts = [part for part in options.cases.split(",") if part]
     shapes = SHAPES | FURTHER_SHAPES if parts else SHAPES
-    make = catalogue if options.catalogue else partial(cases, shapes=shapes)
+    make = partial(catalogue, named=parts) if options.catalogue else partial(cases, shapes=shapes)
     names = named_by(parts, list(make("cpu")))
     what = "backward" if options.backward else "forward"
     print(

@@ -118,6 +118,12 @@ def test_every_family_has_a_function_that_keeps_the_same():
         assert torch.equal(*torch.broadcast_tensors(ours, theirs)), name
 
 
+def test_the_catalogue_at_other_shapes():
+    found = catalogue("cpu", ["GQA4k drafts", "causal", "D80"])
+    assert {name.split()[0] for name in found} == {"GQA4k"} and "GQA4k drafts" in found
+    assert not catalogue("cpu", ["ViT"])
+
+
 def test_the_catalogue_is_benched_whole():
     text = inspect.getsource(families)
     assert [name for name in masks.__all__ if name not in text] == ["nothing", "dense"]
