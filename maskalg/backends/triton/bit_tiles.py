@@ -48,7 +48,7 @@ def bits_in_tiles(
     members, rows, columns = size
     down, across = places_of(rows, columns)
     numbers = torch.zeros(members, down, across, dtype=torch.int32, device=device)
-    shared = torch.zeros(_SHARED, LINES, _WORDS, dtype=torch.int32, device=device)
+    shared = torch.zeros(_SHARED, LINES, _WORDS // 2, dtype=torch.int64, device=device)
     shared[1] = -1
     kept, count = [shared], _SHARED
     step = max(1, at_once // (members * across * _OF_TILE * 4)) * LINES
@@ -64,18 +64,19 @@ def bits_in_tiles(
         if most is not None and count * _OF_TILE * 4 > most:
             return None
     places = numbers * _OF_TILE + numbers.numel()
-    return torch.cat([places.flatten(), torch.cat(kept).flatten()])
+    return torch.cat([places.flatten(), torch.cat(kept).view(torch.int32).flatten()])
 
 
 def _tiles(bits: torch.Tensor) -> torch.Tensor:
-    """The tiles of rows of bits: `[members, down, across, LINES, words of a tile]`.
+    """The tiles of rows of bits, int64: `[members, down, across, LINES, COLUMNS / 64]`.
 
     The last row stands for those after it, so that they change no label.
     """
+    bits = bits.view(torch.int64)
     more = -bits.shape[1] % LINES
     if more:
         bits = torch.cat([bits, bits[:, -1:].expand(-1, more, -1)], dim=1)
-    tiles: torch.Tensor = bits.unflatten(1, (-1, LINES)).unflatten(3, (-1, _WORDS))
+    tiles: torch.Tensor = bits.unflatten(1, (-1, LINES)).unflatten(3, (-1, _WORDS // 2))
     return tiles.transpose(2, 3)
 
 
