@@ -162,8 +162,8 @@ def texts(names: list[str]) -> Iterator[Text]:
             if target == "cpu" or subject.kernel(bits) is not None:
                 yield Text(name, replace(subject, variant=""), target, bits)
             if bits == 32 and subject.limbs.get(32) == 1 and may_cost(subject.structure):
-                of_bits = replace(subject, variant="bits of pairs")
                 for kind in ("rows", "tiles"):
+                    of_bits = replace(subject, variant=f"bits of pairs in {kind}")
                     yield Text(name, of_bits, target, bits, by_bits=kind)
 
 

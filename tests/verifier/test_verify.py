@@ -187,7 +187,7 @@ def test_a_text_that_readers_refuse_is_run_in_small_calls(old, new):
         assert old in rest
         return before + start + rest.replace(old, new, 1)
 
-    subject = dataclasses.replace(right, variant="bits of pairs", rendered=rendered)
+    subject = dataclasses.replace(right, variant="bits of pairs in rows", rendered=rendered)
     found = [c for c in claims(subject, ("triton",), 1000, (32,)) if not c.holds]
     assert [claim.outcome for claim in found] == ["wrong"], found
     assert found[0].by.startswith("refuted by a small call; not read: the bit q_idx of the row")
