@@ -10,12 +10,13 @@ import ast
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial, reduce
 from typing import Any, Final, Generic, TypeVar
 
 from .. import terms
 from ..meaning import NotDefined, rounded
 from ..terms import Table, Term
-from .triton import compared, of_integers
+from .triton import compared, extreme, of_integers
 from .values import (
     BOOL,
     FLOAT32,
@@ -403,7 +404,9 @@ class _Expression(Numbers):
 
     def _called(self, name: str, args: list[Number]) -> Number:
         if name in ("least", "most"):
-            return _extreme(name, *args)
+            to = FLOAT32 if "float" in [arg.type.kind for arg in args] else INT64
+            word = "minimum" if name == "least" else "maximum"
+            return reduce(partial(extreme, word), [converted(arg, to) for arg in args])
         if name in _DIVISIONS:
             x, c = [converted(arg, INT64).term for arg in args]
             return Number(_DIVISIONS[name](x, terms.most(c, terms.number(1))), INT64)
@@ -435,15 +438,6 @@ def _of_short(found: Term, x: Term) -> Term:
         terms.greater(terms.number(2**52), x), terms.greater(x, terms.number(-(2**52)))
     )
     return terms.choice(near, found, terms.entry(_ANYTHING, x))
-
-
-def _extreme(name: str, left: Number, right: Number) -> Number:
-    if "float" in (left.type.kind, right.type.kind):
-        x, y = converted(left, FLOAT32), converted(right, FLOAT32)
-        word = "minimum" if name == "least" else "maximum"
-        return Number(terms.apply(word, x.term, y.term), FLOAT32)
-    x, y = converted(left, INT64), converted(right, INT64)
-    return Number((terms.least if name == "least" else terms.most)(x.term, y.term), INT64)
 
 
 _REAL: Final = {"+": "add", "-": "subtract", "*": "multiply", "/": "divide"}

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from functools import reduce
+from functools import partial, reduce
 from typing import Final
 
 from ...formula.functions import FUNCTIONS
@@ -21,6 +21,7 @@ from ..meaning import BATCH, HEAD, K, Meaning, NotDefined, Q, place, rounded
 from ..terms import Term
 from .cpp import Numbers, operation
 from .library import where_known
+from .triton import extreme
 from .values import BOOL, FLOAT32, INT64, Number, Type, converted
 
 EXACT: Final = 2**53
@@ -132,12 +133,9 @@ class _Expression(Numbers):
             return _exact(where_known(known, _INTEGERS[name](x, c), x))
         if name == "whole":
             return Number(terms.whole_part(converted(args[0], FLOAT32).term), INT64)
-        if name in ("min", "max") and all(arg.type.kind == "int" for arg in args):
-            extreme = terms.least if name == "min" else terms.most
-            return Number(extreme(*[arg.term for arg in args]), INT64)
         if name in ("min", "max"):
-            reals = [converted(arg, FLOAT32).term for arg in args]
-            return Number(reduce(lambda x, y: terms.apply(f"{name}imum", x, y), reals), FLOAT32)
+            to = INT64 if all(arg.type.kind == "int" for arg in args) else FLOAT32
+            return reduce(partial(extreme, f"{name}imum"), [converted(arg, to) for arg in args])
         if name == "pow":
             return _rounded_next("power", *args)
         if name in FUNCTIONS:

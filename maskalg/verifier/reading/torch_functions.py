@@ -24,7 +24,7 @@ from .. import terms
 from ..meaning import NotDefined, inside
 from ..terms import Table, Term
 from .library import Long, floored, where_known
-from .triton import alike, compared, of_conditions, of_integers
+from .triton import alike, compared, extreme, of_conditions, of_integers
 from .values import BOOL, FLOAT32, INT64, Number, Type, converted, type_of
 
 _RAISED: Final = (
@@ -220,23 +220,17 @@ def _cut(term: Term) -> Term:
 
 def _clamp(x: Any, least: Any = None, most: Any = None, **ends: Any) -> Traced:
     least, most = ends.get("min", least), ends.get("max", most)
-    for end, extreme in ((least, _maximum), (most, _minimum)):
-        x = x if end is None else extreme(x, end)
+    for end, rule in ((least, _maximum), (most, _minimum)):
+        x = x if end is None else rule(x, end)
     assert isinstance(x, Traced)
     return x
 
 
-def _extreme(of_integers: Callable[..., Term], name: str) -> Callable[[Any, Any], Traced]:
-    def rule(left: Any, right: Any) -> Traced:
-        x, y = _beside(left, right)
-        real = x.type.kind == "float"
-        found = terms.apply(name, x.term, y.term) if real else of_integers(x.term, y.term)
-        return Traced(Number(found, x.type))
-
-    return rule
+def _extreme(name: str) -> Callable[[Any, Any], Traced]:
+    return lambda left, right: Traced(extreme(name, *_beside(left, right)))
 
 
-_maximum, _minimum = _extreme(terms.most, "maximum"), _extreme(terms.least, "minimum")
+_maximum, _minimum = _extreme("maximum"), _extreme("minimum")
 
 
 def _where(condition: Traced, then: Any, otherwise: Any) -> Traced:

@@ -639,13 +639,19 @@ def _where(condition: Any, then: Any, otherwise: Any) -> Number:
     return Number(terms.choice(as_number(condition).as_condition, x.term, y.term), x.type)
 
 
-def _extreme(of_integers: Callable[..., Term], name: str) -> Callable[..., Number]:
+def extreme(name: str, x: Number, y: Number, of: str = "") -> Number:
+    """The "minimum" or "maximum" of two numbers of one type; `of` follows the name for reals."""
+    if x.type.kind == "float":
+        return Number(terms.apply(name + of, x.term, y.term), x.type)
+    of_integers = terms.least if name == "minimum" else terms.most
+    return Number(of_integers(x.term, y.term), x.type)
+
+
+def _extreme(name: str) -> Callable[..., Number]:
     def rule(left: Any, right: Any, propagate_nan: Any = None) -> Number:
-        x, y = alike(as_number(left), as_number(right))
-        if x.type.kind != "float":
-            return Number(of_integers(x.term, y.term), x.type)
         kept = propagate_nan == Builtin("PropagateNan.ALL")
-        return Number(terms.apply(name if kept else f"{name} of numbers", x.term, y.term), x.type)
+        x, y = alike(as_number(left), as_number(right))
+        return extreme(name, x, y, "" if kept else " of numbers")
 
     return rule
 
@@ -697,8 +703,8 @@ _BUILTINS: Final[dict[str, Callable[..., Any]]] = {
     "constexpr": lambda value: value,
     "full": lambda shape, value, type: converted(as_number(value), type),
     "where": _where,
-    "maximum": _extreme(terms.most, "maximum"),
-    "minimum": _extreme(terms.least, "minimum"),
+    "maximum": _extreme("maximum"),
+    "minimum": _extreme("minimum"),
     "cast": _to,
     "umulhi": _high_product,
     "inline_asm_elementwise": _assembly,
