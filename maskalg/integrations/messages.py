@@ -57,15 +57,6 @@ def attention_mask_rank(shape: tuple[int, ...]) -> MaskValueError:
     )
 
 
-def documents_leak() -> str:
-    return (
-        "position_ids start again within a row, as in packed documents, and the mask lets "
-        "documents attend to each other: transformers looks for documents only without a cache, "
-        "and in models that pass positions to their mask. Pass use_cache=False, or cu_seq_lens_q "
-        "and cu_seq_lens_k."
-    )
-
-
 def short(value: object) -> str:
     shape = getattr(value, "shape", None)
     return repr(value) if shape is None else f"a tensor of shape {list(shape)}"

@@ -214,7 +214,10 @@ class TableExpression:
         given = indices if isinstance(indices, tuple) else (indices,)
         tensor = self._table.tensor
         if len(given) != tensor.ndim:
-            raise messages.table_rank(self._table.name, tuple(tensor.shape), len(given))
+            raise errors.MaskTypeError(
+                f"table {self._table.name} has shape {list(tensor.shape)} and takes {tensor.ndim} "
+                f"{'index' if tensor.ndim == 1 else 'indices'}, {len(given)} were given."
+            )
         node = nodes.read(self._table, *[_integer(index) for index in given])
         return cast("Entry", formula(node) if node.kind == "bool" else Index(node))
 

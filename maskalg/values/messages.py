@@ -114,13 +114,6 @@ def nested_mask(left: object, right: object) -> MaskTypeError:
     )
 
 
-def table_rank(name: str, shape: tuple[int, ...], given: int) -> MaskTypeError:
-    return MaskTypeError(
-        f"table {name} has shape {list(shape)} and takes {len(shape)} "
-        f"{'index' if len(shape) == 1 else 'indices'}, {given} were given."
-    )
-
-
 def where_branches(then: object, otherwise: object) -> MaskTypeError:
     kinds = {type(then).__name__, type(otherwise).__name__}
     hint = instead(then) or instead(otherwise)

@@ -15,7 +15,6 @@ from ..formula.expression import Expression
 from ..formula.parameters import Slot, kind_of
 from ..proof.proof import Proof
 from ..schedule.rung import rung_of
-from . import messages
 from .claims import KERNELS, Claim, Target, claims, subject_of
 from .exported import claims_of_export, claims_of_page
 from .given import MOST_OF_TABLE
@@ -137,9 +136,14 @@ def verify(
         raise errors.not_a_score(expression)
     wrong = [target for target in targets if target not in TARGETS]
     if wrong:
-        raise messages.unknown_target(wrong[0], TARGETS)
+        raise errors.MaskValueError(
+            f"target {wrong[0]!r} is not known; choose from {', '.join(TARGETS)}."
+        )
     if length is not None and not 0 < length <= MOST_OF_CALL:
-        raise messages.not_a_length(length, MOST_OF_CALL)
+        raise errors.MaskValueError(
+            "the length of a call that is computed pair by pair must be 1 to "
+            f"{MOST_OF_CALL}, got {length!r}. For all lengths, leave it out: `verify(mask)`."
+        )
     form = bound(expression)
     kernels = [target for target in targets if target in KERNELS]
     found = list(_of_every_call(form, kernels, seconds))
@@ -159,9 +163,15 @@ def verify_proof(proof: Proof, dtypes: Mapping[str, torch.dtype]) -> Verificatio
     tables = {slot.name: slot for slot in structure.tables}
     for name, dtype in dtypes.items():
         if name not in tables:
-            raise messages.no_table(name, list(tables))
+            names = (
+                f"those of this mask are {', '.join(tables)}" if tables else "this mask has none"
+            )
+            raise errors.MaskValueError(f"check(dtypes=…): no table is called {name!r}; {names}.")
         if kind_of(dtype) != tables[name].kind:
-            raise messages.other_kind(name, dtype, _DTYPES[tables[name].kind])
+            raise errors.MaskValueError(
+                f"check(dtypes=…): table {name!r} has entries of another kind than {dtype}; write "
+                f"a dtype such as {_DTYPES[tables[name].kind]}."
+            )
     values = [
         torch.zeros((1,) * slot.ndim, dtype=dtypes.get(slot.name, _DTYPES[slot.kind]))
         if slot.is_table

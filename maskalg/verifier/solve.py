@@ -17,7 +17,7 @@ from typing import Any, Final, Literal
 from weakref import WeakKeyDictionary
 
 from ..errors.kinds import MissingPackageError
-from . import linear, messages, terms
+from . import linear, terms
 from .laws import law_of
 from .terms import Table, Term
 
@@ -68,7 +68,10 @@ def solver() -> Any:
     try:
         import z3
     except ModuleNotFoundError as missing:
-        raise messages.no_z3() from missing
+        raise MissingPackageError(
+            "verifying a kernel needs z3, which is not installed. Write: pip install "
+            '"maskalg[verify]"'
+        ) from missing
     return z3
 
 

@@ -14,11 +14,11 @@ from typing import Literal
 import torch
 
 from ..engine.extents import Extents, Lengths
+from ..errors.kinds import MaskValueError
 from ..export import to_attention_slices, to_flashmask
 from ..export.cudnn import to_cudnn
 from ..questions.rows import key_intervals
 from ..values.algebra import Mask
-from . import messages
 
 BLOCK = 32
 _SMALL = (16, 8)
@@ -85,7 +85,10 @@ def tables_of_call(mask: Mask, call: Extents, kept: torch.Tensor) -> Iterator[tu
 
     def for_vllm(form: Literal["function", "ranges"]) -> torch.Tensor:
         if q_len != kv_len:
-            raise messages.not_a_prompt(q_len, kv_len)
+            raise MaskValueError(
+                "vLLM takes masks of prompts, with as many queries as keys; this call has "
+                f"{q_len} queries and {kv_len} keys."
+            )
         return mask.to_vllm(q_len, form=form, batch=batch).to_dense()
 
     yield "vLLM's function with its hint", partial(for_vllm, "function")

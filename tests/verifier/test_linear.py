@@ -8,8 +8,9 @@ import random
 import pytest
 
 import maskalg as ma
+from maskalg.errors.kinds import MissingPackageError
 from maskalg.testing.catalogue import CATALOGUE
-from maskalg.verifier import linear, messages, report, solve, terms
+from maskalg.verifier import linear, report, solve, terms
 from maskalg.verifier.terms import Term
 
 NAMES = ("a", "b", "c")
@@ -124,7 +125,7 @@ def agreed(monkeypatch: pytest.MonkeyPatch, mask: ma.Mask) -> None:
 
 def without_z3(monkeypatch: pytest.MonkeyPatch, mask: ma.Mask) -> report.Verification:
     def missing() -> None:
-        raise messages.no_z3()
+        raise MissingPackageError("no z3")
 
     monkeypatch.setattr(solve, "solver", missing)
     monkeypatch.setattr(report, "of_installed_kernels", lambda cpu: ())

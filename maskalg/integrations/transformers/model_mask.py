@@ -94,7 +94,13 @@ def note_leaking_documents(mask: ModelMask, positions: object) -> None:
     if positions.ndim != 2 or positions.shape[1] != q_len:
         return
     if bool((positions.diff(dim=1) < 1).any()):
-        warnings.warn(messages.documents_leak(), stacklevel=2)
+        warnings.warn(
+            "position_ids start again within a row, as in packed documents, and the mask lets "
+            "documents attend to each other: transformers looks for documents only without a "
+            "cache, and in models that pass positions to their mask. Pass use_cache=False, or "
+            "cu_seq_lens_q and cu_seq_lens_k.",
+            stacklevel=2,
+        )
 
 
 def within_documents(

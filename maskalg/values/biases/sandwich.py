@@ -42,7 +42,7 @@ def sandwich(factors: Entries, length: int, *, dim: int = 128) -> Bias:
     for name, value, low in (("length", length, 1), ("dim", dim, 2)):
         whole_number(call, name, value, low)
     if dim % 2:
-        raise odd(call, "dim", dim)
+        raise errors.MaskValueError(f"{call}: dim must be even, got {dim}.")
     distances = torch.arange(1 - length, length, dtype=torch.float64, device=factors.device)
     steps = torch.arange(1, dim // 2 + 1, dtype=torch.float64, device=factors.device)
     rates = 10000.0 ** (-2 * steps / dim)
@@ -53,10 +53,6 @@ def sandwich(factors: Entries, length: int, *, dim: int = 128) -> Bias:
     place = nodes.add(nodes.subtract(Q, K), middle)
     added = nodes.mul(nodes.read(table, HEAD), nodes.read(curve, place))
     return Bias(TRUE, nodes.add(SCORE, added), called("sandwich", table, str(length)))
-
-
-def odd(call: str, argument: str, value: int) -> errors.MaskValueError:
-    return errors.MaskValueError(f"{call}: {argument} must be even, got {value}.")
 
 
 # The second definition, and the rows of the catalogue.

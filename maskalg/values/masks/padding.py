@@ -81,7 +81,10 @@ class _Padding(Ways, name="padding"):
 def _lengths(name: str, lengths: object) -> Table:
     given = as_tensor(lengths)
     if not isinstance(given, torch.Tensor) or given.dtype not in INTEGER_DTYPES:
-        raise padding_dtype(name, kind_of(lengths))
+        wanted = "an int32 or int64 tensor"
+        raise errors.MaskTypeError(
+            f"{errors.tensor_dtype('padding', name, kind_of(lengths), wanted)} {errors.FROM_MASK}"
+        )
     if given.ndim != 1:
         raise errors.MaskValueError(
             f"{errors.tensor_shape('padding', name, list(given.shape), '[batch]')} "
@@ -113,11 +116,6 @@ def _padded(
 
 
 padding = _Padding()
-
-
-def padding_dtype(argument: str, found: object) -> errors.MaskTypeError:
-    problem = errors.tensor_dtype("padding", argument, found, "an int32 or int64 tensor")
-    return errors.MaskTypeError(f"{problem} {errors.FROM_MASK}")
 
 
 # The second definition, and the rows of the catalogue.

@@ -112,9 +112,6 @@ def check_logit(call: str, name: str, value: object) -> None:
         found = value.dtype if isinstance(value, torch.Tensor) else type(value).__name__
         raise errors.tensor_dtype(call, name, found, "a floating-point tensor or a number")
     if value.ndim != 1:
-        raise logit_shape(call, name, list(value.shape))
-
-
-def logit_shape(call: str, name: str, found: list[int]) -> errors.MaskValueError:
-    one = f" Write {name}.expand(heads) for one of all heads." if found in ([], [1]) else ""
-    return errors.MaskValueError(f"{call}: {name} must have shape [heads], got {found}.{one}")
+        shape = list(value.shape)
+        one = f" Write {name}.expand(heads) for one of all heads." if shape in ([], [1]) else ""
+        raise errors.MaskValueError(f"{call}: {name} must have shape [heads], got {shape}.{one}")

@@ -44,7 +44,11 @@ class Choice:
         for name, index, value in (("entry", "batch", self.entry), ("head", "head", self.head)):
             whole_number(call, name, value, 0)
             if value and all(index not in node.indices() for node in formulas):
-                raise one_for_all(call, name, value, expressions[-1])
+                of = "head" if name == "head" else "batch entry"
+                raise errors.MaskValueError(
+                    f"{call}({name}={value}): {expressions[-1]!r} is the same for every {of}. "
+                    f"Leave {name} out."
+                )
             count = max(_told(expression, index) for expression in expressions)
             if count > 1 and value >= count:
                 raise errors.MaskValueError(
@@ -151,10 +155,3 @@ def _cut(found: list[Node], at: dict[str, int]) -> dict[Table, Table]:
 def _names(node: Node, at: dict[str, int]) -> str | None:
     """The batch or head index, if the node is one."""
     return node.data if node.op == "index" and node.data in at else None
-
-
-def one_for_all(call: str, name: str, value: int, what: object) -> errors.MaskValueError:
-    of = "head" if name == "head" else "batch entry"
-    return errors.MaskValueError(
-        f"{call}({name}={value}): {what!r} is the same for every {of}. Leave {name} out."
-    )

@@ -159,8 +159,10 @@ def windows_on(
     found = []
     for extent, size, step, ahead in zip(extents, sizes, steps, one_way, strict=True):
         if value_of(size) * value_of(step) > value_of(extent):
-            raise window_too_large(
-                call, size[1].name, value_of(size), value_of(step), value_of(extent)
+            far = f" {value_of(step)} apart" if value_of(step) > 1 else ""
+            raise MaskValueError(
+                f"{call}: {size[1].name} is {value_of(size)} keys{far}, the axis holds "
+                f"{value_of(extent)}. Take at most {value_of(extent) // value_of(step)}."
             )
         apart = step[0] if value_of(step) > 1 else None
         found.append(Window(extent[0], size[0], apart, ahead))
@@ -198,14 +200,4 @@ def not_per_axis(call: str, argument: str, found: object, axes: int) -> MaskType
     return MaskTypeError(
         f"{call}: {argument} must be one value, or {axes} of them for a canvas of {axes} axes, "
         f"got {found!r}."
-    )
-
-
-def window_too_large(
-    call: str, argument: str, size: int, dilation: int, extent: int
-) -> MaskValueError:
-    apart = f" {dilation} apart" if dilation > 1 else ""
-    return MaskValueError(
-        f"{call}: {argument} is {size} keys{apart}, the axis holds {extent}. Take at most "
-        f"{extent // dilation}."
     )
