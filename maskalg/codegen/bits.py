@@ -15,6 +15,7 @@ from ..engine.normal_form import Structure
 from ..formula.separation import Index
 from .arguments import BitsNumber, BitsTable
 from .spans import contiguous, interval_of
+from .style import Style
 from .text.predicate_ptx import for_each
 from .text.triton import TritonText
 
@@ -38,6 +39,12 @@ def costs(structure: Structure, moving: Index) -> bool:
     ]
     moved = [literal for literal in literals if moving in literal.indices()]
     return bool(interval_of(tuple(moved), moving).rest)
+
+
+def looks_up(structure: Structure, style: Style, moving: Index) -> bool:
+    """Whether the elements of a loop look bits up: over queries all do, over keys costly ones."""
+    costly = style.scattered or costs(structure, "kv_idx")
+    return bool(style.bits) and (moving == "q_idx" or costly)
 
 
 def kept_by_bits(

@@ -19,7 +19,7 @@ from . import bits
 from .ahead import LINE, Ahead, is_ahead
 from .arguments import Arguments, BitsTable, LayoutArgument, MarksArgument
 from .arguments import Hooks as Hooks
-from .bits import costs, kept_by_bits
+from .bits import kept_by_bits, looks_up
 from .bounds_text import bounds_text
 from .derivative import derivative
 from .distance_tables import with_distance_tables
@@ -213,7 +213,7 @@ def _runs(
     source = rung_of(structure).in_kernel
     # Token sets and tile predicates decide tiles on the host only; in a kernel, spans are inexact.
     encloses = source == "summaries" or (source == "spans" and forms.rung != "closed form")
-    told = style.bits and encloses and (of != "queries" or costs(structure, "kv_idx"))
+    told = encloses and looks_up(structure, style, "kv_idx" if of == "queries" else "q_idx")
     if source != "spans" or told:
         grain, of_batch, of_head = [
             text.number(LayoutArgument(of, name)) for name in ("grain_bits", "of_batch", "of_head")
@@ -248,7 +248,7 @@ def _masked(
     mask = structure.mask
     text = _printer(arguments, style, held).exactly()
     # Loops over queries have few registers for the bounds of a row.
-    if style.bits and (held.moving == "q_idx" or costs(structure, "kv_idx")):
+    if looks_up(structure, style, held.moving):
         table = bits_table(structure, style, held.moving)
         return kept_by_bits(table, text, held.moving, ptx=style.ptx)
     interval = None if style.wide else contiguous(mask, held.moving)
@@ -281,7 +281,7 @@ def _masked(
 def bits_table(structure: Structure, style: Style, moving: Index) -> BitsTable:
     """The table of bits for a loop over an index, and the hook that computes them."""
     of_keys, tiled = moving == "q_idx", style.bits == "tiles"
-    made = hooks_of(structure, replace(style, bits=""), backward=of_keys)
+    made = hooks_of(structure, replace(style, bits="", scattered=False), backward=of_keys)
     if of_keys:
         return BitsTable(made, "_of_keys", "keys", tiled)
     return BitsTable(made, "", "queries", tiled)

@@ -8,6 +8,7 @@ conditions there are. Other conditions, such as congruences, are compared elemen
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import cast
 
 from ..formula import nodes
@@ -84,6 +85,15 @@ def contiguous(mask: Node, moving: Index) -> tuple[Node, tuple[Node, ...]] | Non
 
     result = nodes.substitute(mask, bounded)
     return None if result is mask else (result, tuple(flags))
+
+
+@lru_cache(maxsize=4096)
+def compared_ids(mask: Node) -> tuple[Slot, ...]:
+    """The ids that `contiguous` replaces by bounds, and that may lie in any order."""
+    bounded = contiguous(mask, "kv_idx")
+    flags = () if bounded is None else bounded[1]
+    found = [slot for flag in flags for slot in flag.own if isinstance(slot, Slot)]
+    return tuple(dict.fromkeys(found))
 
 
 def equal_ids(mask: Node, moving: Index) -> tuple[Node, ...]:

@@ -28,6 +28,7 @@ class Style:
             entries as a thread may load at once.
         bits: look up the mask of partial tiles if it costs more to compute (`codegen/bits.py`):
             bits of whole "rows", or those of partial "tiles" alone; "" computes the mask.
+        scattered: ids that the mask compares lie in no order, so that bounds do not decide it.
         aligned: tiles begin where documents do: a loop counts its tiles from the last number of
             `S`, and spans alone choose them.
     """
@@ -40,4 +41,5 @@ class Style:
     tabled: Tabled = "nothing"
     grain: int = 1
     bits: Bits = ""
+    scattered: bool = False
     aligned: bool = False

@@ -26,6 +26,7 @@ from ..codegen.bits import may_cost
 from ..codegen.derivative import derivative
 from ..codegen.distance_tables import Tabled
 from ..codegen.hooks import Hooks, Style, hooks_of
+from ..codegen.spans import compared_ids
 from ..codegen.style import Bits
 from ..codegen.text.integer_sizes import sizes_of
 from ..codegen.text.reals import additive
@@ -296,15 +297,20 @@ def _variants(subject: Subject, target: Target, kernel: Kernel) -> Iterator[_Var
     """Every way to write the hooks of a kernel that some call chooses (`Style`)."""
     plain = subject.style(kernel.bits, ptx=target == "ptx")
     tabled: tuple[Tabled, ...] = ("nothing", "reads", "costly")
-    may_look_up = kernel.bits == 32 and kernel.short and may_cost(subject.structure)
-    looks_up: tuple[Bits, ...] = ("", "rows", "tiles") if may_look_up else ("",)
+    looks_up: list[tuple[Bits, bool]] = [("", False)]
+    if kernel.bits == 32 and kernel.short:
+        if may_cost(subject.structure):
+            looks_up += [("rows", False), ("tiles", False)]
+        if compared_ids(subject.structure.mask):
+            looks_up += [("rows", True), ("tiles", True)]
     grains = (1, 2, 8) if subject.structure.rows_of_keys else (1,)
     every = itertools.product((True, False), tabled, grains, looks_up)
-    for far, tables, grain, bits in every:
-        names = [f"bits of pairs in {bits}"] * bool(bits) + ["short distances"] * (not far)
+    for far, tables, grain, (bits, scattered) in every:
+        names = [f"bits of pairs in {bits}"] * bool(bits) + ["ids in no order"] * scattered
+        names += ["short distances"] * (not far)
         names += [f"tables of distances ({tables})"] * (tables != "nothing")
         names += [f"rows of multiples of {grain}"] * (grain > 1)
-        style = replace(plain, far=far, tabled=tables, grain=grain, bits=bits)
+        style = replace(plain, far=far, tabled=tables, grain=grain, bits=bits, scattered=scattered)
         yield _Variant(", ".join(names), style, replace(kernel, near=not far), grain)
 
 

@@ -19,6 +19,7 @@ TARGETS = ("sm_80", "sm_90", "sm_100", "sm_120", "gfx942")
 MASKS = {
     "permutation": ma.permutation(torch.randperm(64)),
     "neighborhood": ma.neighborhood((64, 128), 13, 4),
+    "clusters": ma.causal & ma.document(torch.arange(64) % 7),
     "heads": ma.causal & ((ma.q_idx // 8 + ma.head) % 3 == (ma.kv_idx // 8) % 3),
 }
 MOST_SPILLED = 256  # bytes
@@ -48,12 +49,11 @@ def test_bits_are_made(name, target):
         assert not found.spills
 
 
-@pytest.mark.parametrize("kind", ["rows", "tiles"])
+@pytest.mark.parametrize("name, kind", [("neighborhood", "rows"), ("clusters", "tiles")])
 @pytest.mark.parametrize("target", TARGETS)
-def test_bits_are_looked_up(target, kind, monkeypatch):
-    name = "neighborhood"
-    style = request_of(name, target).style
-    monkeypatch.setattr(offline._Request, "style", replace(style, bits=kind))
+def test_bits_are_looked_up(target, name, kind, monkeypatch):
+    style = replace(request_of(name, target).style, bits=kind, scattered=name == "clusters")
+    monkeypatch.setattr(offline._Request, "style", style)
     compilers = offline.kernels_offline(MASKS[name], target, 128, torch.bfloat16)
     for kernel in ("forward", "queries", "keys"):
         assert (compilers[kernel]().spills or 0) <= MOST_SPILLED

@@ -64,6 +64,20 @@ def test_lengths(q_len, kv_len, dim):
     check(ma.causal & BY_DISTANCE, inputs((dim, dim), torch.bfloat16, q_len, kv_len))
 
 
+@pytest.mark.parametrize("dim", [64, 128])
+@pytest.mark.parametrize("rows", ["", "large, in long runs"])
+def test_ids_in_no_order(rows, dim, monkeypatch):
+    monkeypatch.setattr(kept, "_FEWEST_COUNTED", 0)
+    monkeypatch.setattr(kept, "_SCATTERED", kept.Recent(8))
+    if rows:
+        monkeypatch.setattr(plan, "tiles_of_counts", lambda *_: rows)
+    tensors = inputs((dim, dim), torch.bfloat16)
+    for ids in (torch.arange(LENGTH) * 7919 % 11, torch.arange(LENGTH) // 100):
+        mask = ma.causal & ma.document(ids.cuda())
+        check(mask, tensors)
+        assert "looked up" in ma.explain(*tensors, mask).elements
+
+
 def test_weights():
     check(masks(LENGTH, "cuda")["strided"], inputs((128, 128), torch.bfloat16), weight=ma.relu)
 

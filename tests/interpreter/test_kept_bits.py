@@ -65,6 +65,22 @@ def test_tiles_of_long_calls(name, monkeypatch):
     assert set(kinds) == {"tiles"} and kept._MEMORY.made > 0
 
 
+@pytest.mark.parametrize("most", [1 << 29, 1 << 14])
+def test_ids_in_no_order(most, monkeypatch):
+    """Their bits are looked up in both passes, and in those of later masks of the structure."""
+    monkeypatch.setattr(kept, "_MOST_BITS", most)
+    monkeypatch.setattr(kept, "_FEWEST_COUNTED", 0)
+    monkeypatch.setattr(kept, "_SCATTERED", kept.Recent(8))
+    for ids in (torch.arange(LENGTH) * 7 % 5, torch.arange(LENGTH) // 50):
+        mask = ma.causal & ma.document(ids)
+        check(mask, LENGTH, LENGTH)
+        query = torch.randn(1, 1, LENGTH, 16)
+        told = ma.explain(query, query, query, mask, backend="triton").elements
+        assert "looked up" in told and "MiB for gradients" in told
+    mask = ma.document(torch.arange(LENGTH) // 50)
+    assert ma.explain(query, query, query, mask, backend="triton").elements == ""
+
+
 def test_tiles_that_take_too_much_memory(monkeypatch):
     """Then the mask is computed."""
     monkeypatch.setattr(kept, "_MOST_BITS", 1 << 14)

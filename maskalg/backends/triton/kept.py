@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from importlib import import_module
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 import torch
 import triton
@@ -16,10 +16,12 @@ from torch.nn.functional import pad
 from ...codegen import store
 from ...codegen.arguments import BitsTable
 from ...codegen.bits import may_cost
+from ...codegen.spans import compared_ids
 from ...codegen.style import Bits
 from ...engine.extents import Extents, dependence
 from ...engine.normal_form import Bound
 from ...engine.recent import Recent
+from ...formula.entries import lies_in
 from ...schedule.memory import Memory, captured, memorable, stream_of
 from ...schedule.tile_runs import EMPTY
 from ...schedule.tiling import Of
@@ -45,6 +47,7 @@ def _bytes_of(bits: torch.Tensor | None) -> int:
 
 _MEMORY: Final = Memory(MOST_REMEMBERED, _bytes_of)
 _COUNTS: Final[Recent[Hashable, tuple[float, float, float]]] = Recent(1024)
+_SCATTERED: Final[Recent[Hashable, bool]] = Recent(1024)
 _SERVES: Final[dict[tuple[str, str, torch.device], bool]] = {}
 
 Reads: TypeAlias = Callable[[], tuple[Sequence[int], tuple[torch.Tensor, ...]]]
@@ -94,12 +97,37 @@ def bits_layout(form: Bound, extents: Extents, rows: Of, *, tiled: bool) -> Bits
     return layout._replace(step=step, of_batch=of_batch, of_head=of_head if told.heads > 1 else 0)
 
 
-def bits_worth(form: Bound, extents: Extents, device: torch.device) -> Bits:
+def ids_are_scattered(form: Bound, extents: Extents, device: torch.device) -> bool:
+    """Whether ids of documents that the mask compares lie in no order, such as those of clusters.
+
+    The first mask of a structure decides, for which the host waits; it chooses kernels, and no
+    result depends on it. False for few pairs, and in a graph captured before.
+    """
+    slots = compared_ids(form.structure.mask)
+    if not slots or _pairs_of(extents) < _FEWEST_COUNTED:
+        return False
+    key = (form.structure.mask, device)
+    known = _SCATTERED.recall(key)
+    if known is not None or captured(device):
+        return bool(known)
+    ids = [cast(torch.Tensor, form.values[slot.index]) for slot in slots]
+    return _SCATTERED.keep(key, any(map(_lie_scattered, ids)))
+
+
+def _lie_scattered(ids: torch.Tensor) -> bool:
+    """Whether ids `[…, length]` are not contiguous, and change more often than at every tile."""
+    changes = (ids[..., 1:] != ids[..., :-1]).sum()
+    often = changes * _MADE_TOGETHER > ids.numel()
+    return bool(often & ~lies_in("contiguous", ids))
+
+
+def bits_worth(form: Bound, extents: Extents, device: torch.device, *, scattered: bool) -> Bits:
     """The bits that are faster than a mask which costs much, for these numbers of pairs.
 
     Bits in tiles wait for their number, so that they serve masks that are remembered alone.
     """
-    if min(extents.q_len, extents.kv_len) < _FEWEST_ROWS or not may_cost(form.structure):
+    costly = scattered or may_cost(form.structure)
+    if min(extents.q_len, extents.kv_len) < _FEWEST_ROWS or not costly:
         return ""
     told = dependence(form.structure.mask, form, extents)
     if told.batch * told.heads * extents.q_len * extents.kv_len <= _MOST_BITS:
@@ -184,7 +212,7 @@ class KeptBits:
         tensors, use the same counts. None for few pairs, and in a graph captured before the count.
         """
         extents, values = self._extents, self._form.values
-        if extents.batch * extents.heads * extents.q_len * extents.kv_len < _FEWEST_COUNTED:
+        if _pairs_of(extents) < _FEWEST_COUNTED:
             return None
         numbers = tuple(repr(v) for v in values if not isinstance(v, torch.Tensor))
         key = (self._form.structure.mask, numbers, self._layout, self._device)
@@ -253,6 +281,10 @@ class KeptBits:
             **OF_ALL,
         }
         return [bits, tables, *numbers, layout.members[1], *scalars], constants
+
+
+def _pairs_of(extents: Extents) -> int:
+    return extents.batch * extents.heads * extents.q_len * extents.kv_len
 
 
 def labels_of_bits(bits: torch.Tensor, layout: BitsLayout, side: int) -> torch.Tensor:

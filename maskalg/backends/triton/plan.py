@@ -10,7 +10,7 @@ import torch
 
 from ... import errors
 from ...codegen import store
-from ...codegen.bits import costs
+from ...codegen.bits import looks_up
 from ...codegen.hooks import Hooks, Style, bits_table, hooks_of
 from ...codegen.store import load
 from ...codegen.text.integer_sizes import elements_are_short, sizes_of
@@ -29,7 +29,7 @@ from ...tiles.tuned.choices import NOTHING_TUNED, Choices, Key
 from ..call import Call
 from .arguments import bits_of_pairs, style_of_gradients, tables_are_worth
 from .constants import has_tma, hook_constants, power_of_two, shape_constants
-from .kept import bits_worth
+from .kept import bits_worth, ids_are_scattered
 from .trust import has_gluon
 from .tuned import machine_of, preferred
 
@@ -109,10 +109,11 @@ def told_of(call: Call) -> Told:
         return Told(_aligned(style))
     counted = None
     narrow = not sizes.wide and sizes.limbs == 1 and call.pages is None
-    if narrow and (worth := bits_worth(form, extents, call.query.device)):
+    scattered = narrow and ids_are_scattered(form, extents, call.query.device)
+    if narrow and (worth := bits_worth(form, extents, call.query.device, scattered=scattered)):
         # Forward, bits are used if the loop over keys is costly, else for gradients alone.
-        moving: Index = "kv_idx" if costs(form.structure, "kv_idx") else "q_idx"
-        looked_up = replace(style, bits=worth)
+        looked_up = replace(style, bits=worth, scattered=scattered)
+        moving: Index = "kv_idx" if looks_up(form.structure, looked_up, "kv_idx") else "q_idx"
         bits = bits_of_pairs(bits_table(form.structure, looked_up, moving), call)
         if bits.serve and bits.fit:
             style = looked_up

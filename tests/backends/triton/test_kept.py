@@ -4,6 +4,8 @@ import pytest
 import torch
 
 pytest.importorskip("triton", reason="needs Triton")
+import maskalg as ma
+from maskalg.backends.triton import kept
 from maskalg.backends.triton.bit_tiles import (
     COLUMNS,
     LINES,
@@ -11,7 +13,9 @@ from maskalg.backends.triton.bit_tiles import (
     labels_of_tiles,
     places_of,
 )
-from maskalg.backends.triton.kept import BitsLayout, labels_of_bits
+from maskalg.backends.triton.kept import BitsLayout, ids_are_scattered, labels_of_bits
+from maskalg.engine.extents import Lengths, resolve
+from maskalg.engine.normal_form import bound
 
 MORE = 256  # rows behind the last one
 
@@ -107,3 +111,35 @@ def test_labels_of_tiles(rows, columns, side):
     wanted = labels_of_bits(of_rows, layout, side).flatten(0, 1)
     assert len(wanted.unique()) > 1 or rows == 1
     assert torch.equal(labels_of_tiles(table, size, side), wanted)
+
+
+IDS = {
+    "clusters": (torch.arange(16384) * 7919 % 50, True),
+    "packed": (torch.arange(16384) // 1000, False),
+    "short documents": (torch.arange(16384) // 5, False),
+    "in any order": (torch.randperm(17).repeat_interleave(1000)[:16384], False),
+    "recurring": (torch.arange(16384) // 500 % 3, False),
+    "one row of two": (torch.stack([torch.arange(16384) % 9, torch.zeros(16384).long()]), True),
+}
+
+
+@pytest.mark.parametrize("name", list(IDS))
+def test_scattered_ids(name, monkeypatch):
+    """The first mask of a structure decides; few pairs do not count, nor ids with an order."""
+    monkeypatch.setattr(kept, "_SCATTERED", kept.Recent(8))
+    (ids, wanted), cpu = IDS[name], torch.device("cpu")
+    batch = ids.shape[0] if ids.ndim == 2 else 1
+
+    def found(mask, heads=1):
+        form = bound(mask)
+        return ids_are_scattered(form, resolve(form, Lengths(16384, 16384, batch, heads)), cpu)
+
+    for heads in (1, 16):
+        assert found(ma.causal & ma.document(ids), heads) == wanted
+    assert found(ma.causal & ma.document(ids.flip(0))) == wanted
+    assert found(ma.causal & ma.document(torch.zeros_like(ids))) == wanted
+    assert found(ma.document(ids)) == wanted and len(kept._SCATTERED) == 2
+    assert not found(ma.document.from_lengths([8192, 8192], total=16384))
+    form = bound(ma.sliding(100) & ma.document(ids))
+    assert not ids_are_scattered(form, resolve(form, Lengths(1000, 1000, batch, 1)), cpu)
+    assert not found(ma.causal & ma.permutation(torch.arange(16384)))
