@@ -42,7 +42,8 @@ def bits(request, monkeypatch):
     monkeypatch.setattr(labels, "_FEWEST_TILES", 0)
     monkeypatch.setattr(kept, "_MEMORY", Anew())
     if request.param == "tiles":
-        monkeypatch.setattr(kept, "_MOST_BITS", 1 << 17)  # made in pieces
+        monkeypatch.setattr(kept, "_MOST_BITS", 1 << 17)
+        monkeypatch.setattr(kept, "_AT_ONCE", 1 << 15)  # made in pieces
 
 
 @pytest.mark.parametrize("dim", [64, 128])

@@ -54,10 +54,11 @@ def test_attention(name):
 def test_tiles_of_long_calls(name, monkeypatch):
     """Past a number of pairs, the bits of partial tiles alone are kept."""
     monkeypatch.setattr(kept, "_MOST_BITS", 1 << 14)
+    monkeypatch.setattr(kept, "_AT_ONCE", 1 << 13)
     kinds, worth = [], plan.bits_worth
 
-    def seen(*args):
-        kinds.append(worth(*args))
+    def seen(*args, **options):
+        kinds.append(worth(*args, **options))
         return kinds[-1]
 
     monkeypatch.setattr(plan, "bits_worth", seen)

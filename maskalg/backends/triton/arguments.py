@@ -182,6 +182,12 @@ def tables_of(
     return tuple(found)
 
 
+def tables_fit(hooks: Hooks, call: Call) -> bool:
+    """Whether memory is allowed for the bits among the tables of the hooks."""
+    bits = [table for table in hooks.tables if isinstance(table, BitsTable)]
+    return all(bits_of_pairs(table, call).fit for table in bits)
+
+
 def bits_of_pairs(table: BitsTable, call: Call) -> KeptBits:
     """The bits of the pairs of a call."""
     device = call.query.device

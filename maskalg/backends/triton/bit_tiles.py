@@ -32,39 +32,42 @@ def bits_in_tiles(
     made: Callable[[int, int], torch.Tensor],
     size: tuple[int, int, int],
     at_once: int,
-    most: int | None,
+    most: int,
     device: torch.device,
 ) -> torch.Tensor | None:
-    """The table; None if partial tiles take more than `most` bytes. The host waits to know.
+    """The table, or None if it would be too large. The host waits for the numbers of partial tiles.
 
     Args:
         made: makes the bits of the rows from one to another: int32 `[members, rows, words]`, with
             a multiple of COLUMNS / 32 words.
         size: batch entries and heads with masks of their own, together; rows; columns.
-        at_once: bytes of bits that may be made together.
-        most: bytes of partial tiles that may be kept, if bounded.
+        at_once: the most bytes of bits that are made together; those of LINES rows must fit.
+        most: the most bytes of the table.
         device: where the bits are made.
     """
     members, rows, columns = size
     down, across = places_of(rows, columns)
-    numbers = torch.zeros(members, down, across, dtype=torch.int32, device=device)
+    of_lines = members * across * _OF_TILE * 4
+    count, room = _SHARED, most // 4 - members * down * across
+    if of_lines > at_once or count * _OF_TILE > room:
+        return None
+    tile_of = torch.zeros(members, down, across, dtype=torch.int32, device=device)
     shared = torch.zeros(_SHARED, LINES, _WORDS // 2, dtype=torch.int64, device=device)
     shared[1] = -1
-    kept, count = [shared], _SHARED
-    step = max(1, at_once // (members * across * _OF_TILE * 4)) * LINES
+    kept, step = [shared], at_once // of_lines * LINES
     for begin in range(0, rows, step):
         tiles = _tiles(made(begin, min(begin + step, rows)))
         some, every = (tiles != 0).any(4).any(3), (tiles == -1).all(4).all(3)
         partial = some & ~every
-        order = partial.flatten().cumsum(0).view_as(partial) + (count - 1)
-        piece = numbers[:, begin // LINES :][:, : tiles.shape[1]]
-        piece.copy_(torch.where(partial, order, every.long()))
+        number = partial.flatten().cumsum(0).view_as(partial) + (count - 1)
+        lines = tile_of[:, begin // LINES :][:, : tiles.shape[1]]
+        lines.copy_(torch.where(partial, number, every.long()))
         kept.append(tiles[partial])
         count += len(kept[-1])
-        if most is not None and count * _OF_TILE * 4 > most:
+        if count * _OF_TILE > room:
             return None
-    places = numbers * _OF_TILE + numbers.numel()
-    return torch.cat([places.flatten(), torch.cat(kept).view(torch.int32).flatten()])
+    places = tile_of * _OF_TILE + tile_of.numel()
+    return torch.cat([places.flatten(), *[tiles.view(torch.int32).flatten() for tiles in kept]])
 
 
 def _tiles(bits: torch.Tensor) -> torch.Tensor:
@@ -81,7 +84,7 @@ def _tiles(bits: torch.Tensor) -> torch.Tensor:
 
 
 def labels_of_tiles(table: torch.Tensor, size: tuple[int, int, int], side: int) -> torch.Tensor:
-    """The label of each tile of `side` rows and columns, a power of two from 32 to 256.
+    """The label of each tile of `side` rows and columns, a power of two from 32.
 
     Args:
         table: as returned by `bits_in_tiles`.

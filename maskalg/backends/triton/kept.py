@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Hashable, Sequence
-from functools import partial
 from importlib import import_module
 from typing import Any, Final, NamedTuple, TypeAlias, cast
 
@@ -32,7 +31,8 @@ from .launching.spec import OF_ALL
 
 _FEWEST_ROWS: Final = 512  # fewer pairs are computed as fast
 _MOST_BITS: Final = 1 << 29  # of whole rows, 64 MiB; of more pairs, partial tiles alone are kept
-_MOST_OF_TILES: Final = 1 << 29  # bytes of partial tiles
+_AT_ONCE: Final = 1 << 26  # bytes of rows that are made together
+_MOST_OF_TILES: Final = 1 << 29  # bytes of a table of partial tiles
 _LONGEST_TILE: Final = 256  # of positions, in which tables end with a whole tile
 _MADE_TOGETHER: Final = 64  # rows and columns of a program that makes them
 _COUNTED: Final = (64, 128)  # sides of the tiles that are counted
@@ -42,7 +42,8 @@ MOST_REMEMBERED: Final = 1 << 31
 
 
 def _bytes_of(bits: torch.Tensor | None) -> int:
-    return 0 if bits is None else bits.nbytes
+    """The memory of bits. Bits that do not fit count too, so that they are forgotten in time."""
+    return 1 << 20 if bits is None else bits.nbytes
 
 
 _MEMORY: Final = Memory(MOST_REMEMBERED, _bytes_of)
@@ -104,7 +105,8 @@ def ids_are_scattered(form: Bound, extents: Extents, device: torch.device) -> bo
     result depends on it. False for few pairs, and in a graph captured before.
     """
     slots = compared_ids(form.structure.mask)
-    if not slots or _pairs_of(extents) < _FEWEST_COUNTED:
+    rows = min(extents.q_len, extents.kv_len)
+    if not slots or rows < _FEWEST_ROWS or _pairs_of(extents) < _FEWEST_COUNTED:
         return False
     key = (form.structure.mask, device)
     known = _SCATTERED.recall(key)
@@ -124,7 +126,7 @@ def _lie_scattered(ids: torch.Tensor) -> bool:
 def bits_worth(form: Bound, extents: Extents, device: torch.device, *, scattered: bool) -> Bits:
     """The bits that are faster than a mask which costs much, for these numbers of pairs.
 
-    Bits in tiles wait for their number, so that they serve masks that are remembered alone.
+    In tiles they serve masks that are remembered alone: the host waits for the number of tiles.
     """
     costly = scattered or may_cost(form.structure)
     if min(extents.q_len, extents.kv_len) < _FEWEST_ROWS or not costly:
@@ -157,14 +159,14 @@ class KeptBits:
     @property
     def found(self) -> torch.Tensor:
         """The bits, int32; remembered while the tensors of the mask live unchanged."""
-        found = self._recalled(None)
-        assert found is not None
+        found = self._remembered
+        assert found is not None  # none are asked for that do not `fit`
         return found
 
     @property
     def fit(self) -> bool:
         """Whether memory is allowed for them; the host waits where only tiles are kept."""
-        return not self._table.tiled or self._recalled(_MOST_OF_TILES) is not None
+        return not self._table.tiled or self._remembered is not None
 
     @property
     def nbytes(self) -> int:
@@ -195,7 +197,7 @@ class KeptBits:
         return _SERVES.get(at, True)
 
     def labels(self, side: int) -> torch.Tensor:
-        """The label of each tile of `side` queries and keys, a power of two from 32 to 256."""
+        """The label of each tile of `side` queries and keys, a power of two from 32."""
         if self._table.tiled:
             labels = labels_of_tiles(self.found, self._layout.size, side)
             labels = labels.unflatten(0, self._layout.members)
@@ -225,13 +227,12 @@ class KeptBits:
         first, second, third = torch.stack([*each, large.sum() / begins.sum().clamp(1)]).tolist()
         return _COUNTS.keep(key, (first, second, third))
 
-    def _recalled(self, most: int | None) -> torch.Tensor | None:
-        """The bits, or None if they take more than `most` bytes in tiles."""
+    @property
+    def _remembered(self) -> torch.Tensor | None:
+        """The bits, or None for tiles that take too much memory."""
         table, layout = self._table, self._layout
         key = ("bits", table.rows, table.tiled, layout, self._device, stream_of(self._device))
-        return _MEMORY.recall(
-            key, (self._form.structure.mask,), self._form.values, partial(self._made, most)
-        )
+        return _MEMORY.recall(key, (self._form.structure.mask,), self._form.values, self._made)
 
     @property
     def _words(self) -> int:
@@ -244,10 +245,10 @@ class KeptBits:
         # Gluon need not be there, nor Triton.
         return import_module("maskalg_kernels.kept_bits").kept_bits
 
-    def _made(self, most: int | None) -> torch.Tensor | None:
+    def _made(self) -> torch.Tensor | None:
         layout, device = self._layout, self._device
         if self._table.tiled:
-            return bits_in_tiles(self._piece, layout.size, _MOST_BITS // 8, most, device)
+            return bits_in_tiles(self._piece, layout.size, _AT_ONCE, _MOST_OF_TILES, device)
         bits = torch.empty(self._words, dtype=torch.int32, device=device)
         self._fill(bits, 0, layout.rows)
         return bits
@@ -288,7 +289,7 @@ def _pairs_of(extents: Extents) -> int:
 
 
 def labels_of_bits(bits: torch.Tensor, layout: BitsLayout, side: int) -> torch.Tensor:
-    """The label of each tile of `side` rows and columns, a power of two from 32 to 256."""
+    """The label of each tile of `side` rows and columns, a power of two from 32."""
     size = math.prod(layout.members) * layout.rows
     words = bits.view(-1, layout.words)[:size].view(*layout.members, layout.rows, -1, side // 32)
     some, every = pooled((words != 0).any(-1), (words == -1).all(-1), (side, 1))

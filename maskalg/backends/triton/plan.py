@@ -226,7 +226,10 @@ def _style_of_gradients(call: Call, plan: Plan) -> Style:
     """The style of the plan, without bits if those of loops over queries cannot be made."""
     head_pad = max(power_of_two(tensor.shape[-1]) for tensor in (call.query, call.value))
     style = style_of_gradients(plan.told.style, head_pad)
-    if not style.bits or bits_of_pairs(bits_table(call.form.structure, style, "q_idx"), call).serve:
+    if not style.bits:
+        return style
+    bits = bits_of_pairs(bits_table(call.form.structure, style, "q_idx"), call)
+    if bits.serve and bits.fit:
         return style
     return replace(style, bits="")
 

@@ -10,8 +10,10 @@ from maskalg.backends.triton.bit_tiles import (
     COLUMNS,
     LINES,
     bits_in_tiles,
+    labelled,
     labels_of_tiles,
     places_of,
+    pooled,
 )
 from maskalg.backends.triton.kept import BitsLayout, ids_are_scattered, labels_of_bits
 from maskalg.engine.extents import Lengths, resolve
@@ -59,10 +61,10 @@ def drawn(members, rows, columns, area=(50, 90)):
     return (bits - (bits >> 31 << 32)).int()
 
 
-@pytest.mark.parametrize("at_once", [1, 1 << 14, 1 << 20])
+@pytest.mark.parametrize("lines", [1, 3, 100])
 @pytest.mark.parametrize("rows, columns", [(640, 1000), (513, 256), (1, 65), (64, 300), (130, 513)])
-def test_bits_in_tiles(rows, columns, at_once):
-    members = 3
+def test_bits_in_tiles(rows, columns, lines):
+    members, most = 3, 1 << 26
     bits = drawn(members, rows, columns)
     pieces = []
 
@@ -71,7 +73,8 @@ def test_bits_in_tiles(rows, columns, at_once):
         return bits[:, begin:end].clone()
 
     size = (members, rows, columns)
-    table = bits_in_tiles(made, size, at_once, None, torch.device("cpu"))
+    at_once = lines * members * -(-columns // COLUMNS) * LINES * COLUMNS // 8
+    table = bits_in_tiles(made, size, at_once, most, torch.device("cpu"))
     assert [begin for begin, _ in pieces] == [0, *[end for _, end in pieces[:-1]]]
     assert pieces[-1][1] == rows
     down, across = places_of(rows, columns)
@@ -93,11 +96,11 @@ def test_bits_in_tiles(rows, columns, at_once):
                 tile = bits[member, row : row + LINES, column // 32 : (column + COLUMNS) // 32]
                 partial += int((tile != 0).any() and (tile != -1).any())
     assert table.numel() == count + (2 + partial) * LINES * COLUMNS // 32
-    for most in (partial - 1, partial):
-        bounded = bits_in_tiles(
-            made, size, at_once, (2 + most) * LINES * COLUMNS // 8, table.device
-        )
-        assert (bounded is None) == (most < partial)
+    for most in (table.nbytes - 4, table.nbytes):
+        bounded = bits_in_tiles(made, size, at_once, most, table.device)
+        assert (bounded is None) == (most < table.nbytes)
+    one_line = at_once // lines
+    assert bits_in_tiles(made, size, one_line - 1, most, table.device) is None
 
 
 @pytest.mark.parametrize("side", [32, 64, 128, 256])
@@ -105,12 +108,16 @@ def test_bits_in_tiles(rows, columns, at_once):
 def test_labels_of_tiles(rows, columns, side):
     bits = drawn(6, rows, columns, (2 * side, 2 * side))
     size, words = (6, rows, columns), bits.shape[2]
-    table = bits_in_tiles(lambda a, b: bits[:, a:b], size, 1 << 16, None, torch.device("cpu"))
+    table = bits_in_tiles(lambda a, b: bits[:, a:b], size, 1 << 20, 1 << 26, torch.device("cpu"))
     layout = BitsLayout((2, 3), rows, columns, words, 3 * rows * words, rows * words)
     of_rows = torch.cat([bits.flatten(), torch.full((MORE * words,), 12345, dtype=torch.int32)])
     wanted = labels_of_bits(of_rows, layout, side).flatten(0, 1)
     assert len(wanted.unique()) > 1 or rows == 1
     assert torch.equal(labels_of_tiles(table, size, side), wanted)
+    # The longest calls have larger tiles.
+    of_256, of_512 = [labels_of_tiles(table, size, side) for side in (256, 512)]
+    some, every = pooled(of_256 > 0, of_256 == 2, (2, 2))
+    assert torch.equal(of_512, labelled(some, every))
 
 
 IDS = {

@@ -115,6 +115,51 @@ def test_bits_of_a_mask_that_costs(weight, monkeypatch, tmp_path):
     assert "kept_bits" in [launched.name for launched in launches]
 
 
+def test_bits_that_come_to_take_too_much_memory(monkeypatch, tmp_path):
+    """Launches that are remembered with bits give way to ones that compute the mask."""
+    from maskalg.backends.triton import kept
+
+    for name, new in (("_SERVES", {}), ("_MOST_BITS", 1 << 14), ("_MOST_OF_TILES", 1 << 14)):
+        monkeypatch.setattr(kept, name, new)
+    word = 0
+
+    def piece(bits, begin, end):
+        return torch.full((1, end - begin, bits._layout.words), word, dtype=torch.int32)
+
+    monkeypatch.setattr(kept.KeptBits, "_piece", piece)
+    order = torch.randperm(600)
+    mask, q = ma.permutation(order), inputs(length=600, kv_heads=4)[0]
+    found = []
+    with stub_gpu(monkeypatch, tmp_path), warnings.catch_warnings(action="error"):
+        for word in (0, 0, 0, 1, 1, 0, 0):
+            order.add_(0)  # written to
+            ma.attention(q, q, q, mask, backend="triton")
+            if word == 1:
+                ma.attention(q.half(), q.half(), q.half(), mask, backend="triton")
+            found.append(ma.explain(q, q, q, mask, backend="triton").elements != "")
+    assert found == [True, True, True, False, False, True, True]
+
+
+def test_tables_of_many_lengths_are_forgotten(monkeypatch, tmp_path):
+    """The launches of an expression keep no more tables than memory is allowed for them."""
+    from maskalg.backends.triton.launching import ready
+
+    for name, new in (("_LARGE", 0), ("_MOST_OF_TABLES", 200_000)):
+        monkeypatch.setattr(ready, name, new)
+    mask = causal & ((ma.q_idx - ma.kv_idx) % 7 < 3)
+    known, held = bound(mask).remembered, []
+    with stub_gpu(monkeypatch, tmp_path):
+        for length in range(512, 1536, 64):
+            q = inputs(length=length, kv_heads=4)[0]
+            for _ in range(3):
+                ma.attention(q, q, q, mask, backend="triton")
+            launches = [one for one in known.values() if isinstance(one, ready.Ready)]
+            tables = {id(table): table.nbytes for one in launches for table in one.tables}
+            assert len(launches) == 1 or sum(tables.values()) <= 200_000
+            held.append(len(launches))
+    assert max(held) > 1 and held[-1] < len(held)
+
+
 @pytest.mark.parametrize("target", ["sm_80", "sm_100", "sm_120"])
 @pytest.mark.parametrize("name", ["window", "one row"])
 def test_elsewhere(name, target, monkeypatch, tmp_path):

@@ -21,7 +21,7 @@ from ....engine.pages import Pages
 from ....schedule.memory import captured, state_of, stream_of
 from ...call import Call
 from .. import tuned as triton_tuned
-from ..arguments import hooked, numbers_among, tables_of
+from ..arguments import hooked, numbers_among, tables_fit, tables_of
 from ..plan import told_of
 from .descriptors import Descriptor
 from .launch import Launch, Prepared, Variant, kind_of_argument, variant_of, watched
@@ -30,6 +30,8 @@ from .spec import KernelSpec, Sizes
 _MOST: Final = 64  # kinds of calls remembered with an expression, and with a structure
 _MOST_ADDRESSES: Final = 64  # of a described tensor
 _MOST_PREPARED: Final = 256  # places of a call's tensors, as the layers of a model have
+_LARGE: Final = 1 << 24  # bytes of tables, from which on they are added up
+_MOST_OF_TABLES: Final = 1 << 30  # bytes of the tables of an expression's launches
 _PATIENCE: Final = 4  # how often a kind of call may turn out to be another one
 
 Pass = Literal["forward", "backward"]
@@ -235,7 +237,7 @@ class Ready(NamedTuple):
         state = _state(call)
         if state is not None and state == self.seen[0]:
             return True
-        if _told(call, self.tables) != self.told:
+        if _told(call, self.tables) != self.told or not tables_fit(self.hooks, call):
             return False
         # Numbers have not changed: those of the expression, and those of the same sizes.
         found = tables_of(self.hooks, call, self.numbers)
@@ -449,6 +451,8 @@ def _resized(
         (hooks.tables or known.once or _filled(call)) and captured(call.query.device)
     ):
         return None
+    if not tables_fit(hooks, call):
+        return None
     tables = tables_of(hooks, call)
     if kind_of_argument(tables) != known.tables:
         return None
@@ -485,6 +489,19 @@ def _keep(remembered: dict[Hashable, Any], kind: Hashable, found: Ready | Family
         remembered.clear()
         remembered.update(dict.fromkeys(passes))
     remembered[kind] = found
+    if type(found) is Ready and sum(table.nbytes for table in found.tables) > _LARGE:
+        _forget_tables(remembered, kind)
+
+
+def _forget_tables(remembered: dict[Hashable, Any], last: Hashable) -> None:
+    """Forget the first of the launches before the last, while their tables take much memory."""
+    kinds = [kind for kind, one in remembered.items() if type(one) is Ready and kind != last]
+    while kinds:
+        launches = [remembered[kind] for kind in (*kinds, last)]
+        sizes = {id(table): table.nbytes for one in launches for table in one.tables}
+        if sum(sizes.values()) <= _MOST_OF_TABLES:
+            return
+        del remembered[kinds.pop(0)]
 
 
 def _wanted(results: Results) -> tuple[bool, ...]:
