@@ -184,8 +184,10 @@ def tables_of(
 
 def tables_fit(hooks: Hooks, call: Call) -> bool:
     """Whether memory is allowed for the bits among the tables of the hooks."""
-    bits = [table for table in hooks.tables if isinstance(table, BitsTable)]
-    return all(bits_of_pairs(table, call).fit for table in bits)
+    for table in hooks.tables:
+        if isinstance(table, BitsTable) and not bits_of_pairs(table, call).fit:
+            return False
+    return True
 
 
 def bits_of_pairs(table: BitsTable, call: Call) -> KeptBits:

@@ -105,8 +105,7 @@ def ids_are_scattered(form: Bound, extents: Extents, device: torch.device) -> bo
     result depends on it. False for few pairs, and in a graph captured before.
     """
     slots = compared_ids(form.structure.mask)
-    rows = min(extents.q_len, extents.kv_len)
-    if not slots or rows < _FEWEST_ROWS or _pairs_of(extents) < _FEWEST_COUNTED:
+    if not slots or _pairs_of(extents) < _FEWEST_COUNTED:
         return False
     key = (form.structure.mask, device)
     known = _SCATTERED.recall(key)
@@ -123,19 +122,21 @@ def _lie_scattered(ids: torch.Tensor) -> bool:
     return bool(often & ~lies_in("contiguous", ids))
 
 
-def bits_worth(form: Bound, extents: Extents, device: torch.device, *, scattered: bool) -> Bits:
-    """The bits that are faster than a mask which costs much, for these numbers of pairs.
+def bits_worth(form: Bound, extents: Extents, device: torch.device) -> tuple[Bits, bool]:
+    """The bits that are faster than a mask which costs much, and whether its ids are scattered.
 
     In tiles they serve masks that are remembered alone: the host waits for the number of tiles.
     """
-    costly = scattered or may_cost(form.structure)
-    if min(extents.q_len, extents.kv_len) < _FEWEST_ROWS or not costly:
-        return ""
+    if min(extents.q_len, extents.kv_len) < _FEWEST_ROWS:
+        return "", False
+    scattered = ids_are_scattered(form, extents, device)
+    if not (scattered or may_cost(form.structure)):
+        return "", False
     told = dependence(form.structure.mask, form, extents)
     if told.batch * told.heads * extents.q_len * extents.kv_len <= _MOST_BITS:
-        return "rows"
+        return "rows", scattered
     tensors = [value for value in form.values if isinstance(value, torch.Tensor)]
-    return "tiles" if memorable(tensors) and not captured(device) else ""
+    return ("tiles", scattered) if memorable(tensors) and not captured(device) else ("", False)
 
 
 class KeptBits:

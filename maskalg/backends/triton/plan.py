@@ -29,7 +29,7 @@ from ...tiles.tuned.choices import NOTHING_TUNED, Choices, Key
 from ..call import Call
 from .arguments import bits_of_pairs, style_of_gradients, tables_are_worth
 from .constants import has_tma, hook_constants, power_of_two, shape_constants
-from .kept import bits_worth, ids_are_scattered
+from .kept import bits_worth
 from .trust import has_gluon
 from .tuned import machine_of, preferred
 
@@ -109,8 +109,8 @@ def told_of(call: Call) -> Told:
         return Told(_aligned(style))
     counted = None
     narrow = not sizes.wide and sizes.limbs == 1 and call.pages is None
-    scattered = narrow and ids_are_scattered(form, extents, call.query.device)
-    if narrow and (worth := bits_worth(form, extents, call.query.device, scattered=scattered)):
+    worth, scattered = bits_worth(form, extents, call.query.device) if narrow else ("", False)
+    if worth:
         # Forward, bits are used if the loop over keys is costly, else for gradients alone.
         looked_up = replace(style, bits=worth, scattered=scattered)
         moving: Index = "kv_idx" if looks_up(form.structure, looked_up, "kv_idx") else "q_idx"
