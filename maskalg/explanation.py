@@ -90,7 +90,7 @@ class Explanation:
         proof: how the empty and full tiles are known.
         schedule: where the bounds of the visited tiles come from.
         elements: on a GPU, the table in which the mask of partial tiles is looked up, if it is not
-            computed, and its memory.
+            computed, and its memory, or that the table would take too much of it.
         bias: how the bias is computed: for each pair, or read from tables with an entry for each
             distance (`codegen/distance_tables.py`).
         compilations: kernel variants this process compiled or loaded so far.

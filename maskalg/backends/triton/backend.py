@@ -27,10 +27,11 @@ from .families.entries import table_gradients
 from .families.forward import launch_forward, route_of_forward
 from .families.rows import BackwardPass, Rows, empty_statistics, known_of, sink_gradient
 from .finite import spoiled_tables, with_finite_gradients, with_finite_values
+from .kept import MOST_OF_TILES
 from .launching.fitting import failed, tried_for, why_not
 from .launching.launch import elsewhere
 from .launching.ready import launch_again, remember
-from .plan import Plan, backward_plan_of, plan_of
+from .plan import Plan, backward_plan_of, bits_lack_memory, plan_of
 
 _Tile = TypeVar("_Tile")
 _ALL_GRADIENTS: Final = (True,) * 5  # and the row statistics
@@ -49,7 +50,7 @@ def explain(call: Call) -> Explained:
 
 
 def _elements_told(call: Call) -> str:
-    """The text about bits that are looked up; empty if the mask is computed."""
+    """The text about bits that are looked up, or lack memory; else empty: the mask is computed."""
     plan = plan_of(call)
     passes = [(plan.hooks, "MiB")]
     if call.query.dtype != FLOAT8:
@@ -62,6 +63,11 @@ def _elements_told(call: Call) -> str:
             told.append(f"{size / 2**20:.2f} {of}")
         if any(table.tiled for table in tables):
             pairs = "each pair of partial tiles"
+    if not told and bits_lack_memory(call, plan):
+        return (
+            "computed, which is slower: a bit for each pair of partial tiles would take more than "
+            f"{MOST_OF_TILES >> 20} MiB"
+        )
     if not told:
         return ""
     return (

@@ -1,8 +1,9 @@
 """Bits of pairs in tiles of LINES rows and COLUMNS columns, of which only partial ones are kept.
 
 A table begins with the place of each tile, counted in integers from the table's begin, int32
-`[members, lines, tiles of a line]`. Then come a tile without a kept pair, one without a dropped
-pair, and the partial tiles, each int32 `[LINES, COLUMNS / 32]`. `kernels/kept_bits.py` reads it.
+`[members, rows of tiles, tiles of a row]`. Then come a tile without a kept pair, one without a
+dropped pair, and the partial tiles, each int32 `[LINES, COLUMNS / 32]`. `kernels/kept_bits.py`
+reads it.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from ...schedule.tile_runs import FULL, PARTIAL
 
 LINES: Final = 64
 COLUMNS: Final = 256
-_MORE_LINES: Final = 256 // LINES  # after the last one, for a tile that the rows' end cuts
+_MORE_DOWN: Final = 256 // LINES  # rows of empty tiles, for a kernel's tile that the length cuts
 _WORDS: Final = COLUMNS // 32
 _OF_TILE: Final = LINES * _WORDS
 _SHARED: Final = 2  # the tile without a kept pair, and the one without a dropped pair
@@ -25,7 +26,7 @@ _SHARED: Final = 2  # the tile without a kept pair, and the one without a droppe
 
 def places_of(rows: int, columns: int) -> tuple[int, int]:
     """How many tiles have a place, down and across."""
-    return -(-rows // LINES) + _MORE_LINES, -(-columns // COLUMNS)
+    return -(-rows // LINES) + _MORE_DOWN, -(-columns // COLUMNS)
 
 
 def bits_in_tiles(
@@ -94,7 +95,7 @@ def labels_of_tiles(table: torch.Tensor, size: tuple[int, int, int], side: int) 
     members, rows, columns = size
     down, across = places_of(rows, columns)
     count, small = members * down * across, min(side, LINES)
-    number = (table[:count].view(members, down, across) - count)[:, :-_MORE_LINES] // _OF_TILE
+    number = (table[:count].view(members, down, across) - count)[:, :-_MORE_DOWN] // _OF_TILE
     words = table[count:].view(-1, LINES, COLUMNS // small, small // 32)
     of_tiles = pooled((words != 0).any(-1), (words == -1).all(-1), (small, 1))
     some, every = (of[number].transpose(2, 3).flatten(3).flatten(1, 2) for of in of_tiles)

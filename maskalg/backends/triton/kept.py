@@ -32,7 +32,8 @@ from .launching.spec import OF_ALL
 _FEWEST_ROWS: Final = 512  # fewer pairs are computed as fast
 _MOST_BITS: Final = 1 << 29  # of whole rows, 64 MiB; of more pairs, partial tiles alone are kept
 _AT_ONCE: Final = 1 << 26  # bytes of rows that are made together
-_MOST_OF_TILES: Final = 1 << 29  # bytes of a table of partial tiles
+MOST_OF_TILES: Final = 1 << 29
+"""The most bytes of a table of partial tiles."""
 _LONGEST_TILE: Final = 256  # of positions, in which tables end with a whole tile
 _MADE_TOGETHER: Final = 64  # rows and columns of a program that makes them
 _COUNTED: Final = (64, 128)  # sides of the tiles that are counted
@@ -135,7 +136,7 @@ def bits_worth(form: Bound, extents: Extents, device: torch.device) -> tuple[Bit
     told = dependence(form.structure.mask, form, extents)
     if told.batch * told.heads * extents.q_len * extents.kv_len <= _MOST_BITS:
         return "rows", scattered
-    tensors = [value for value in form.values if isinstance(value, torch.Tensor)]
+    tensors = [tensor for _, tensor in form.tensors()]
     return ("tiles", scattered) if memorable(tensors) and not captured(device) else ("", False)
 
 
@@ -249,7 +250,7 @@ class KeptBits:
     def _made(self) -> torch.Tensor | None:
         layout, device = self._layout, self._device
         if self._table.tiled:
-            return bits_in_tiles(self._piece, layout.size, _AT_ONCE, _MOST_OF_TILES, device)
+            return bits_in_tiles(self._piece, layout.size, _AT_ONCE, MOST_OF_TILES, device)
         bits = torch.empty(self._words, dtype=torch.int32, device=device)
         self._fill(bits, 0, layout.rows)
         return bits

@@ -29,7 +29,7 @@ from ...tiles.tuned.choices import NOTHING_TUNED, Choices, Key
 from ..call import Call
 from .arguments import bits_of_pairs, style_of_gradients, tables_are_worth
 from .constants import has_tma, hook_constants, power_of_two, shape_constants
-from .kept import bits_worth
+from .kept import KeptBits, bits_worth
 from .trust import has_gluon
 from .tuned import machine_of, preferred
 
@@ -108,19 +108,34 @@ def told_of(call: Call) -> Told:
     if call.aligned:
         return Told(_aligned(style))
     counted = None
-    narrow = not sizes.wide and sizes.limbs == 1 and call.pages is None
-    worth, scattered = bits_worth(form, extents, call.query.device) if narrow else ("", False)
-    if worth:
-        # Forward, bits are used if the loop over keys is costly, else for gradients alone.
-        looked_up = replace(style, bits=worth, scattered=scattered)
-        moving: Index = "kv_idx" if looks_up(form.structure, looked_up, "kv_idx") else "q_idx"
-        bits = bits_of_pairs(bits_table(form.structure, looked_up, moving), call)
+    if (by_bits := _by_bits(call, style)) is not None:
+        looked_up, bits = by_bits
         if bits.serve and bits.fit:
             style = looked_up
             if _takes_counted(call) and (found := bits.counted) is not None:
                 counted = tiles_of_counts(*found)
     short, long_documents = extents.kv_len <= SHORT_ROW, documents_are_long(form, extents)
     return Told(style, short, long_documents, counted)
+
+
+def _by_bits(call: Call, style: Style) -> tuple[Style, KeptBits] | None:
+    """The style that looks bits up, and the bits, if they are worth it for a call."""
+    if style.wide or style.limbs > 1 or style.aligned or call.pages is not None:
+        return None
+    structure = call.form.structure
+    worth, scattered = bits_worth(call.form, call.extents, call.query.device)
+    if not worth:
+        return None
+    looked_up = replace(style, bits=worth, scattered=scattered)
+    # Forward, bits are used if the loop over keys is costly, else for gradients alone.
+    moving: Index = "kv_idx" if looks_up(structure, looked_up, "kv_idx") else "q_idx"
+    return looked_up, bits_of_pairs(bits_table(structure, looked_up, moving), call)
+
+
+def bits_lack_memory(call: Call, plan: Plan) -> bool:
+    """Whether a mask is computed because its bits would take too much memory."""
+    by_bits = _by_bits(call, plan.told.style)
+    return by_bits is not None and by_bits[1].serve and not by_bits[1].fit
 
 
 def _aligned(style: Style) -> Style:
