@@ -1,12 +1,14 @@
 """The scaling that a plan allows: each rank's share of attention, measured on one GPU in turn.
 
     python benchmarks/gpu_plans.py [--len 65536] [--ranks 8] [names of masks]
+    python benchmarks/gpu_plans.py --calls 4                     # calls in a row, as of layers
 
 For each mask, the time of forward and backward over the whole sequence, and of each rank's share by
 `maskalg.parallel.attention`, with keys of other ranks at hand: packing, merging and all else that
-the rank does is in it, the time that keys travel is not. `of ideal` is whole / (ranks * slowest
-rank). `error` is the largest difference of outputs, in units of the largest output. bfloat16, 16
-heads on 4, 128 dimensions; medians of 7 rounds, ranks and whole in turn.
+the rank does is in it, the time that keys travel is not. The host waits for the GPU before and
+after `--calls` of them. `of ideal` is whole / (ranks * slowest rank). `error` is the largest
+difference of outputs, in units of the largest output. bfloat16, 16 heads on 4, 128 dimensions;
+medians of rounds, ranks and whole in turn.
 """
 
 from __future__ import annotations
@@ -24,17 +26,18 @@ from maskalg import Mask
 from maskalg.parallel import Plan, attend, plan
 from maskalg.parallel.steps import steps_of
 
-HEADS, KV_HEADS, DIM, ROUNDS = 16, 4, 128, 7
+HEADS, KV_HEADS, DIM = 16, 4, 128
 
 
-def milliseconds(run: Callable[[], object]) -> float:
-    """Time of one run on the GPU."""
+def milliseconds(run: Callable[[], object], calls: int) -> float:
+    """Time on the GPU of one of so many runs in a row."""
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     start.record()
-    run()
+    for _ in range(calls):
+        run()
     end.record()
     torch.cuda.synchronize()
-    return start.elapsed_time(end)
+    return start.elapsed_time(end) / calls
 
 
 class Rank:
@@ -79,8 +82,9 @@ def whole(mask: Mask, inputs: list[torch.Tensor]) -> None:
     torch.autograd.grad(out, inputs[:3], inputs[3])
 
 
-def measured(name: str, mask: Mask, tokens: int, ranks: int) -> None:
+def measured(name: str, mask: Mask, options: argparse.Namespace) -> None:
     """Print a line for one mask."""
+    tokens, ranks = options.tokens, options.ranks
     made = plan(mask, tokens, ranks)
     torch.manual_seed(0)
     shapes = (HEADS, KV_HEADS, KV_HEADS, HEADS)
@@ -96,9 +100,9 @@ def measured(name: str, mask: Mask, tokens: int, ranks: int) -> None:
         )
     runs = {-1: partial(whole, mask, inputs), **{r: share.both for r, share in enumerate(shares)}}
     times: dict[int, list[float]] = {key: [] for key in runs}
-    for turn in range(ROUNDS + 2):
+    for turn in range(options.rounds + 2):
         for key, run in runs.items():
-            taken = milliseconds(run)
+            taken = milliseconds(run, options.calls)
             if turn >= 2:
                 times[key].append(taken)
     found = {key: statistics.median(each) for key, each in times.items()}
@@ -121,6 +125,8 @@ def main() -> None:
     parser.add_argument("names", nargs="*")
     parser.add_argument("--len", dest="tokens", type=int, default=1 << 16)
     parser.add_argument("--ranks", type=int, default=8)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--calls", type=int, default=1, help="calls in a row")
     options = parser.parse_args()
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, {options.tokens:,} tokens,")
     print(f"{options.ranks} ranks; forward and backward, ms")
@@ -130,7 +136,7 @@ def main() -> None:
     )
     for name, build in plans.masks(options.tokens).items():
         if not options.names or any(word in name for word in options.names):
-            measured(name, build().to("cuda"), options.tokens, options.ranks)
+            measured(name, build().to("cuda"), options)
 
 
 if __name__ == "__main__":
