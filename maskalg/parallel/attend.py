@@ -400,19 +400,23 @@ def _exchange(
 def _add(totals: Sequence[torch.Tensor], hop: Hop, arrived: Callable[[], torch.Tensor]) -> None:
     """Add gradients that other ranks return to totals `[tokens, …]`."""
     sizes = [total.shape[-1] for total in totals]
-    rows = arrived().to(totals[0].dtype)
+    rows = arrived()
     parts = rows.view(len(rows), *totals[0].shape[1:-1], sum(sizes)).split(sizes, dim=-1)
     for at, tokens in hop.sent:
         for total, came in zip(totals, parts, strict=True):
             if isinstance(tokens, slice):
                 total[tokens].add_(came[at])
             else:
-                total.index_add_(0, tokens, came[at])
+                total.index_add_(0, tokens, came[at].to(total.dtype))
 
 
 def _packed(key: torch.Tensor, value: torch.Tensor, tokens: Tokens = slice(None)) -> torch.Tensor:
     """Keys and values of each token in one row, batch * kv_heads * (dim + value_dim) long."""
-    return torch.cat([x.permute(2, 0, 1, 3)[tokens] for x in (key, value)], dim=3).flatten(1)
+    both = [x.permute(2, 0, 1, 3) for x in (key, value)]
+    if isinstance(tokens, slice):
+        return torch.cat([x[tokens] for x in both], dim=3).flatten(1)
+    # Most of them travel to several ranks: whole rows are copied faster than keys of each head.
+    return torch.cat(both, dim=3).flatten(1)[tokens]
 
 
 def _unpacked(
