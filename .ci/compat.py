@@ -31,6 +31,8 @@ SHORT = (
     "tests/codegen/test_compile_hopper.py::test_all_gradients[window-0-64-128]",
     "tests/operators",
     "tests/parallel/test_attend.py",
+    "tests/integrations/test_continuous_batching.py",
+    "tests/integrations/test_transformers.py",
 )
 WHOLE = (
     "tests/package/test_imports.py",
@@ -38,10 +40,14 @@ WHOLE = (
     "tests/codegen",
     "tests/operators",
     "tests/parallel",
+    "tests/integrations",
 )
 INTERPRETED_SHORT = ("tests/interpreter/test_forward.py", "tests/interpreter/test_units.py")
 INTERPRETED = ("tests/interpreter",)
-NEEDED = ("setuptools>=77", "pytest", "pytest-xdist", "hypothesis", "sympy", "rich")
+NEEDED = ("setuptools>=77", "pytest", "pytest-xdist", "hypothesis", "sympy", "rich", "numpy")
+OLDEST_TRANSFORMERS = (
+    "transformers==5.19.0"  # with the oldest torch, and the pinned one with others
+)
 
 
 def main() -> int:
@@ -90,10 +96,13 @@ def environment(folder: Path, version: str) -> Path:
         subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
         pip(python, f"torch=={version}")
         pinned = (ROOT / "constraints.txt").read_text().splitlines()
-        others = [line for line in pinned if not line.startswith(("torch==", "triton=="))]
+        own = ("torch==", "triton==", "transformers==")
+        others = [line for line in pinned if not line.startswith(own)]
+        (newest,) = [line for line in pinned if line.startswith(own[2])]
         constraints = folder / "constraints.txt"
         constraints.write_text("\n".join(others) + "\n")
-        pip(python, "-c", str(constraints), *NEEDED, "numpy")
+        transformers = OLDEST_TRANSFORMERS if version == TORCH[0] else newest
+        pip(python, "-c", str(constraints), *NEEDED, transformers)
         pip(python, "--no-deps", "--no-build-isolation", "-e", ".")
         ready.touch()
     return python

@@ -4,7 +4,7 @@
     model = AutoModel.from_pretrained(name, attn_implementation="maskalg")
 
 Importing this module registers an attention implementation and its mask function, under one name,
-and "paged|maskalg" for continuous batching (`model.generate_batch`).
+which continuous batching (`model.generate_batch`) takes too.
 The masks that a model composes (causal, sliding, chunked, packed sequences, padding) become
 formulas, built once for a forward pass; a new step brings new values, not a new proof or kernel.
 Soft-capping, sinks, position biases and grouped heads are computed as the model asks for them.
@@ -22,8 +22,9 @@ from .. import messages
 try:
     from transformers import AttentionInterface, AttentionMaskInterface
 except ImportError as missing:
-    raise messages.integration_needs("transformers", "5.17", missing) from missing
+    raise messages.integration_needs("transformers", "5.19", missing) from missing
 
+from .admission import admit
 from .attend import attend
 from .continuous import attend_continuous
 from .masks import make_mask, use_mask
@@ -31,18 +32,17 @@ from .model_mask import ModelMask, model_mask
 
 # A name with "flash", "sdpa" or "/" in it would be checked, or sought on a hub.
 NAME: Final = "maskalg"
-PAGED: Final = "paged|maskalg"
 
 
 def register() -> None:
-    """Register "maskalg" and "paged|maskalg"; importing the module has done so.
+    """Register "maskalg"; importing the module has done so.
 
-    The first with its mask: without one, decoders would be given none at all. Continuous batching
-    gives layers lengths in place of a mask.
+    With its mask: without one, decoders would be given none at all. Continuous batching gives
+    layers lengths in place of a mask.
     """
     AttentionInterface.register(NAME, attend)
     AttentionMaskInterface.register(NAME, make_mask)
-    AttentionInterface.register(PAGED, attend_continuous)
+    admit(NAME)
 
 
 register()

@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, cast
+from typing import Any
 
 import torch
 
 from ...attention import attention
-from ...errors import BackendError, MaskTypeError, MaskValueError
+from ...errors import MaskTypeError, MaskValueError
 from ...formula.expression import Expression
 from ...values.algebra import Bias, Mask, Score
 from ...values.biases import dense_bias
 from ...values.biases import softcap as softcap_bias
-from ...values.weights import Weight, softmax, softmax_with_sink
 from .. import messages
 from ..written import from_tensor
+from .continuous import attend_continuous
+from .layers import capped, check_layer, weight_of
 from .model_mask import ModelMask, note_leaking_documents
-
-# What models pass along that changes nothing here: the mask holds the window and the positions.
-_KNOWN: Final = frozenset(
-    (
-        *("position_ids", "cache_position", "position_embeddings", "past_key_values", "use_cache"),
-        *("sliding_window", "max_length_q", "max_length_k", "seq_idx", "deterministic"),
-        *("num_items_in_batch", "labels", "return_dict", "logits_to_keep", "layer_idx"),
-        *("output_hidden_states", "output_router_logits"),
-    )
-)
 
 
 def attend(
@@ -69,6 +60,22 @@ def attend(
         `[batch, q_len, heads, value_dim]`, and None for the weights, which are not written out.
         A query that keeps no key, such as padding, has output 0.
     """
+    if options.get("read_index") is not None:
+        return attend_continuous(
+            module,
+            query,
+            key,
+            value,
+            attention_mask,
+            dropout,
+            scaling,
+            softcap,
+            s_aux,
+            cu_seq_lens_q=cu_seq_lens_q,
+            cu_seq_lens_k=cu_seq_lens_k,
+            position_bias=position_bias,
+            **options,
+        )
     check_layer(module, dropout, options)
     score: Mask | Score | Bias | None
     if isinstance(attention_mask, ModelMask):
@@ -111,24 +118,6 @@ def attend(
     return out.transpose(1, 2).contiguous(), None
 
 
-def check_layer(module: torch.nn.Module, dropout: float, options: dict[str, Any]) -> None:
-    """Refuse what a layer asks for and no kernel computes."""
-    if dropout > 0 and module.training:
-        raise messages.model_dropout(dropout, getattr(module, "config", None))
-    if options.pop("output_attentions", None):
-        raise BackendError(
-            "output_attentions=True: the weights are never written out. Load the model with "
-            'attn_implementation="eager" to look at them.'
-        )
-    for name, value in options.items():
-        if name not in _KNOWN and value is not None:
-            raise MaskTypeError(
-                f"the model passes {name}={messages.short(value)} to its attention, and maskalg "
-                "does not know whether it changes the result. Use "
-                'attn_implementation="eager" for this model.'
-            )
-
-
 def _check_shape(mask: ModelMask, query: torch.Tensor, kv_len: int) -> None:
     batch, _, q_len, _ = query.shape
     if mask.shape[0] not in (1, batch) or mask.shape[2:] != (q_len, kv_len):
@@ -140,24 +129,7 @@ def _check_shape(mask: ModelMask, query: torch.Tensor, kv_len: int) -> None:
         )
 
 
-def capped(score: Mask | Score | None, softcap: float | None) -> Mask | Score | Bias | None:
-    """A mask with a soft-cap, made once for the layers that share the mask."""
-    if score is None or softcap is None:
-        return score if softcap is None else softcap_bias(softcap)
-    if torch.compiler.is_compiling():
-        return score + softcap_bias(softcap)
-    remembered = score.__dict__.get("_capped")
-    if remembered is None or remembered[0] != softcap:
-        remembered = score.__dict__["_capped"] = (softcap, score + softcap_bias(softcap))
-    return cast(Score, remembered[1])
-
-
 def _bias(softcap: float | None, position_bias: torch.Tensor) -> Bias:
     """The bias of a model's scores: its soft-cap, then its position bias."""
     added = dense_bias(position_bias.contiguous())
     return added if softcap is None else added @ softcap_bias(softcap)
-
-
-def weight_of(s_aux: torch.Tensor | None) -> Weight:
-    """The weight of a layer, with its sinks where it has some."""
-    return softmax if s_aux is None else softmax_with_sink(s_aux)

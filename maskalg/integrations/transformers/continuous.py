@@ -1,10 +1,10 @@
-"""`attn_implementation="paged|maskalg"`: attention of transformers' continuous batching.
+"""Continuous batching of transformers: attention of a step that packs tokens of many requests.
 
-A step packs the tokens of many requests into one row. Their keys lie in blocks of a pool, which
-transformers describes by one row of the pool for each key. They are read in place: blocks, where
-the rows of a request fill them one after another, single rows where a layer has a window and its
-rows form a ring. But a chunk of a prompt overwrites keys in the ring that its first queries need.
-There the keys are copied out in order, as transformers does it.
+Keys of the requests lie in blocks of a pool, which transformers describes by one row of the pool
+for each key. They are read in place: blocks, where the rows of a request fill them one after
+another, single rows where a layer has a window and its rows form a ring. But a chunk of a prompt
+overwrites keys in the ring that its first queries need. There the keys are copied out in order, as
+transformers does it.
 """
 
 from __future__ import annotations
@@ -17,59 +17,50 @@ import torch
 
 from ...attention import attention
 from ...engine.pages import Pages
-from ...errors import MaskTypeError, MaskValueError
+from ...errors import MaskValueError
 from ...schedule.memory import captured
 from ...values.algebra import Mask
 from ...values.masks import causal, document, sliding
 from ...values.masks.documents.document import packed_ids
-from .. import messages
-from .attend import capped, check_layer, weight_of
+from .layers import capped, check_layer, weight_of
 from .masks import own_mask
 
 if TYPE_CHECKING:
     from transformers.generation.continuous_batching import PagedAttentionCache
 
-_OF_BATCHING: Final = ("logits_indices", "logits_processor_args", "block_table")
-_WHOLE: Final = 1  # the window that the cache notes for layers that have none
+_OF_BATCHING: Final = ("logits_indices", "logits_processor_args", "block_table", "is_causal")
 
 
 @dataclass(frozen=True)
 class Packed:
-    """A step as transformers describes it.
+    """A step as transformers describes it to the layers of one kind.
 
     Attributes:
         queries: cumulative lengths of the requests' tokens, int32 `[requests + 1]`.
-        keys: the same of their keys, those of this step included; by kind of layer where a model
-            has several.
+        keys: the same of their keys, those of this step included.
         most_queries: the most tokens of a request.
-        most_keys: the most keys of a request; by kind of layer as `keys`.
-        read: for each group of layers the row in the pool of each key, int64 `[keys]`; empty where
-            all requests begin in this step.
-        write: for each group the rows into which the step's keys go, int64 `[tokens]`.
+        most_keys: the most keys of a request.
+        read: the row in the pool of each key, int64 `[keys]`; empty where all requests begin in
+            this step.
+        write: the rows into which the step's keys go, int64 `[tokens]`.
     """
 
     queries: torch.Tensor
-    keys: torch.Tensor | dict[str, torch.Tensor]
+    keys: torch.Tensor
     most_queries: int
-    most_keys: int | dict[str, int]
-    read: list[torch.Tensor]
-    write: list[torch.Tensor]
-
-    def of(self, kind: str) -> tuple[torch.Tensor, int]:
-        """Cumulative lengths and the most keys of a request, in layers of a kind."""
-        keys = self.keys[kind] if isinstance(self.keys, dict) else self.keys
-        most = self.most_keys[kind] if isinstance(self.most_keys, dict) else self.most_keys
-        return keys, most
+    most_keys: int
+    read: torch.Tensor
+    write: torch.Tensor
 
 
 @dataclass(frozen=True)
 class _Group:
-    """Mask and pages that the layers of a group share in a step.
+    """Mask and pages that the layers of one kind share in a step.
 
     Attributes:
         mask: in positions of each request, or of the packed tokens where there are no pages.
         pages: where the keys lie; None where all requests begin, so that keys are the step's own.
-        in_place: whether they lie in the pool; else in the rows that its `update` copies out.
+        in_place: whether they lie in the pool; else in the rows that are copied out.
     """
 
     mask: Mask
@@ -100,7 +91,7 @@ def attend_continuous(
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
-    attention_mask: torch.Tensor | None,
+    attention_mask: object,
     dropout: float = 0.0,
     scaling: float | None = None,
     softcap: float | None = None,
@@ -108,8 +99,8 @@ def attend_continuous(
     cache: PagedAttentionCache | None = None,
     cu_seq_lens_q: torch.Tensor | None = None,
     cu_seq_lens_k: torch.Tensor | dict[str, torch.Tensor] | None = None,
-    max_seqlen_q: int = 1,
-    max_seqlen_k: int | dict[str, int] = 1,
+    max_length_q: int = 1,
+    max_length_k: dict[str, int] | None = None,
     read_index: list[torch.Tensor] | None = None,
     write_index: list[torch.Tensor] | None = None,
     **options: Any,
@@ -121,18 +112,19 @@ def attend_continuous(
         query: `[1, heads, tokens, head_dim]`, tokens of the requests one behind another.
         key: `[1, kv_heads, tokens, head_dim]`.
         value: `[1, kv_heads, tokens, head_dim]`.
-        attention_mask: None; the mask follows from the lengths and the window of the layer.
+        attention_mask: not read: the mask follows from the lengths and the window of the layer.
+            Transformers up to 5.23 writes it out for attention that is not its own.
         dropout: of the attention weights; refused in training.
         scaling: factor of q . k, by default `1 / sqrt(head_dim)`.
         softcap: bound of the scores.
         s_aux: `[heads]`, logits of the sinks.
         cache: the pool of keys and values; it knows the windows of the layers.
-        cu_seq_lens_q: see `Packed`, as all that follow.
-        cu_seq_lens_k: cumulative lengths of keys.
-        max_seqlen_q: the most tokens of a request.
-        max_seqlen_k: the most keys of a request.
-        read_index: rows of the keys.
-        write_index: rows for the keys of this step.
+        cu_seq_lens_q: cumulative lengths of the requests' tokens, int32 `[requests + 1]`.
+        cu_seq_lens_k: the same of their keys, by kind of layer.
+        max_length_q: the most tokens of a request.
+        max_length_k: the most keys of a request, by kind of layer.
+        read_index: rows of the keys, for each kind of layer.
+        write_index: rows for the keys of this step, likewise.
         options: others; refused unless they are known to change nothing.
 
     Returns:
@@ -141,18 +133,6 @@ def attend_continuous(
     for name in _OF_BATCHING:
         options.pop(name, None)
     check_layer(module, dropout, options)
-    if cache is None or cu_seq_lens_q is None or cu_seq_lens_k is None:
-        raise MaskValueError(
-            'attn_implementation="paged|maskalg" was called without the cache of continuous '
-            'batching. Call model.generate_batch(prompts), or select "maskalg" for other calls: '
-            'model.set_attn_implementation("maskalg").'
-        )
-    if attention_mask is not None:
-        raise MaskTypeError(
-            f"continuous batching was given attention_mask={messages.short(attention_mask)}, and "
-            "makes its masks from the requests' lengths and the layers' windows. Leave "
-            "attention_mask out."
-        )
     own = own_mask(getattr(module, "config", None))
     if own is not None:
         raise MaskValueError(
@@ -160,22 +140,37 @@ def attend_continuous(
             "and drops keys by the model's own windows. Call model.generate, or ma.attention(..., "
             "pages=ma.Pages(table, lengths)) in a loop of your own."
         )
+    if cache is None or not isinstance(cu_seq_lens_k, dict):
+        raise MaskValueError(
+            "a layer in continuous batching was called without its cache. "
+            "`maskalg[transformers]` names the versions of transformers that were tested."
+        )
+    assert cu_seq_lens_q is not None and max_length_k is not None
     assert read_index is not None and write_index is not None
-    packed = Packed(
-        cu_seq_lens_q, cu_seq_lens_k, max_seqlen_q, max_seqlen_k, read_index, write_index
-    )
     layer = cast(int, module.layer_idx)
-    found = _group(cache, packed, layer)
+    of = cache.layer_to_allocator[layer]
+    kind, number = of.layer_type, of.index
+    packed = Packed(
+        cu_seq_lens_q,
+        cu_seq_lens_k[kind],
+        max_length_q,
+        max_length_k[kind],
+        read_index[number],
+        write_index[number],
+    )
+    found = _group(cache, of, packed, read_index)
+    rows = (each[0].transpose(0, 1) for each in (key, value))
     if found.in_place:
-        group, place = cache.layer_index_to_group_indices[layer]
-        pools = (cache.key_cache[place], cache.value_cache[place])
-        for pool, rows in zip(pools, (key, value), strict=True):
-            pool.index_copy_(0, write_index[group], rows[0].transpose(0, 1))
-        key, value = (pool.unflatten(0, (-1, _rows(cache, layer))) for pool in pools)
+        pools = of._kv_token_views[layer]
+        for pool, own_rows in zip(pools, rows, strict=True):
+            pool.index_copy_(0, packed.write, own_rows)
+        # The values of a layer begin behind its keys, so that they have fewer rows up to the end.
+        pages = [pool.unflatten(0, (-1, _rows(of))) for pool in pools]
+        key, value = (each[: pages[1].shape[0]] for each in pages)
     else:
-        rows = cache.update(key, value, layer, read_index=read_index, write_index=write_index)
+        copied = of.update(*rows, layer, packed.read, packed.write)
         if found.pages is not None:
-            key, value = (each.unsqueeze(1) for each in rows)
+            key, value = (each.unsqueeze(1) for each in copied)
     out = attention(
         query,
         key,
@@ -188,41 +183,43 @@ def attend_continuous(
     return out.transpose(1, 2).contiguous(), None
 
 
-def _group(cache: PagedAttentionCache, packed: Packed, layer: int) -> _Group:
-    """Mask and pages of a layer, made once for a step and the layers of its group."""
+def _group(cache: PagedAttentionCache, of: Any, packed: Packed, read: list[torch.Tensor]) -> _Group:
+    """Mask and pages of a layer, made once for a step and the layers of a kind."""
     if torch.compiler.is_compiling():
-        return _made(cache, packed, layer)
+        return _made(of, packed)
     recorded = captured(packed.queries.device)
     step = _STEPS.get(cache)
-    if step is None or step.read is not packed.read or step.captured != recorded:
-        step = _STEPS[cache] = _Step(packed.read, recorded)
-    number = cache.layer_index_to_group_indices[layer][0]
-    if number not in step.groups:
-        step.groups[number] = _made(cache, packed, layer)
-    return step.groups[number]
+    if step is None or step.read is not read or step.captured != recorded:
+        step = _STEPS[cache] = _Step(read, recorded)
+    if of.index not in step.groups:
+        step.groups[of.index] = _made(of, packed)
+    return step.groups[of.index]
 
 
-def _made(cache: PagedAttentionCache, packed: Packed, layer: int) -> _Group:
-    number, window = cache.layer_index_to_group_indices[layer][0], cache.sliding_windows[layer]
-    whole = window == _WHOLE
-    mask = causal if whole else causal & sliding(window)
-    rows, write = packed.read[number], packed.write[number]
+def _made(of: Any, packed: Packed) -> _Group:
+    window = _window(of)
+    mask = causal if window is None else causal & sliding(window)
+    rows, write = packed.read, packed.write
     if not rows.shape[0]:
         ids = packed_ids(packed.queries, write.shape[0])
         return _Group(mask & document(ids, order="ascending"))
-    keys, most = packed.of("full_attention" if whole else "sliding_attention")
-    starts, lengths, size = keys[:-1], keys.diff(), _rows(cache, layer)
-    first = torch.arange(0, most, size, device=keys.device, dtype=keys.dtype)
+    starts, lengths, size = packed.keys[:-1], packed.keys.diff(), _rows(of)
+    first = torch.arange(0, packed.most_keys, size, device=starts.device, dtype=starts.dtype)
     table = (starts[:, None] + first).clamp(max=rows.shape[0] - 1)
-    in_place = whole or packed.most_queries == 1
+    in_place = window is None or packed.most_queries == 1
     if in_place:
-        if not whole:  # the key of this step has no row yet
-            rows = rows.masked_scatter(rows == cache.sentinel_index, write)
+        if window is not None:  # the key of this step has no row yet
+            rows = rows.masked_scatter(rows == of.sentinel_index, write)
         table = rows[table] // size
     pages = Pages(table.to(torch.int32), lengths, packed.queries, packed.most_queries)
     return _Group(mask.shift(q=lengths - packed.queries.diff()), pages, in_place)
 
 
-def _rows(cache: PagedAttentionCache, layer: int) -> int:
+def _window(of: Any) -> int | None:
+    """The window of the layers of a kind, None without one."""
+    return getattr(of, "sliding_window", None)
+
+
+def _rows(of: Any) -> int:
     """Rows of the pool that surely lie one behind another."""
-    return int(cache.block_size) if cache.sliding_windows[layer] == _WHOLE else 1
+    return int(of.tokens_per_page) if _window(of) is None else 1

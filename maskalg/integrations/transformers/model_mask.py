@@ -41,6 +41,10 @@ class ModelMask:
         """The same mask with its tensors on `device`, for models spread over several."""
         return ModelMask(self.score.to(device), self.shape)
 
+    def contiguous(self) -> ModelMask:
+        """The mask itself: `generate` with a static cache asks for it, up to transformers 5.23."""
+        return self
+
     def within(self, queries: torch.Tensor, keys: torch.Tensor) -> Mask | Score:
         """The mask within documents of cumulative lengths; made once for all layers."""
         if self._packed is None or self._packed[0] is not queries or self._packed[1] is not keys:
