@@ -1,4 +1,4 @@
-"""The kernels of an expression proved. Each part is imported when first used."""
+"""Proofs that kernels compute an expression. Each part is imported when first used."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def check(proof: Proof, dtypes: Mapping[str, torch.dtype]) -> Verification:
-    """The kernels of a proof's mask."""
+    """Claims about the kernels of the mask of a proof."""
     from .report import verify_proof
 
     return verify_proof(proof, dtypes)

@@ -1,12 +1,14 @@
-"""Claims about the text that runs for an expression, and how each was proved.
+"""Claims about the kernel text generated for an expression, and their proofs.
 
-- *element*: a hook keeps a pair if and only if the formula does, for each query and key of any
-  call, all numbers and all entries of tables, and it drops keys past the last one;
-- *bounds*: for a tile of queries (or of keys, in the backward pass), each interval of a loop holds
-  the keys of the closed form's interval, and no others if the kernel has all bounds; or the
-  intervals together hold each key that a query of the tile keeps (in the other list: drops);
-- *bias* and *derivative*: the number added to a score, and its slope, equal the formula's as
-  functions of real numbers. Rounding is not claimed.
+The generated functions that a kernel calls are its hooks, such as `masked` for one element.
+
+- *element*: the hook keeps a pair if and only if the formula does, for any query and key, numbers
+  and table entries. GPU loops over keys may reach past the last key; the hook drops those keys.
+- *bounds*: the intervals of a loop hold every key that some query of a tile keeps. Either each one
+  holds the closed form's interval, or all together hold the kept keys. A second list is about
+  dropped keys. In the backward pass, queries and keys change places.
+- *bias* and *derivative*: the score with its bias, and its slope, equal the formula's as functions
+  of real numbers. Rounding is not claimed.
 """
 
 from __future__ import annotations
@@ -94,13 +96,13 @@ class Claim:
 
     Attributes:
         kind: "element", "bounds", "bias", "derivative", "walk", "runs" of one call, or "function".
-        text: the hook or table, and where it runs.
+        text: the hook or table, and the kernel it belongs to.
         outcome: "proved"; "wrong", with numbers that refute it; "not proved"; or "not made": there
             is no such text or table.
         by: how it was proved, why it was not, or why there is no text.
-        seconds: the time this took.
-        model: numbers and entries that refute a wrong claim.
-        moving: the index that the loop of the hook runs over.
+        seconds: time of the proof.
+        model: a counterexample, if wrong.
+        moving: the index that the hook's loop runs over, "kv_idx" or "q_idx".
     """
 
     kind: str
@@ -113,7 +115,7 @@ class Claim:
 
     @property
     def holds(self) -> bool:
-        """Whether it is proved, or there is no text that could be wrong."""
+        """Whether the claim is proved or "not made"."""
         return self.outcome in ("proved", "not made")
 
 
@@ -121,14 +123,16 @@ class Claim:
 class Subject:
     """An expression's structure, and facts about its values that decide how kernels are written.
 
+    The last four attributes serve tests of the verifier, which put errors into the text.
+
     Attributes:
         structure: structure of the expression.
         dtypes: dtypes of its tables, by slot.
-        limbs: `Style.limbs` by the bits of indices; calls that need other bits are refused.
-        library: texts in place of files of the kernels, by name, for tests of the verifier.
-        rendered: a change of the text of hooks before it is read, for tests of the verifier.
-        passed: a change of the arguments of hooks, for tests of the verifier.
-        variant: the only way of writing hooks to check, for tests of the verifier; None for all.
+        limbs: `Style.limbs` for indices of 32 and of 64 bits; a missing width has no kernel.
+        library: sources used in place of the kernels' files, by name.
+        rendered: changes the text of hooks before it is read.
+        passed: changes the arguments of hooks.
+        variant: name of the only variant to check; None for all.
     """
 
     structure: Structure
@@ -179,8 +183,8 @@ def claims(
     milliseconds: int = 10_000,
     widths: tuple[int, ...] = (32, 64),
 ) -> Iterator[Claim]:
-    """Every claim about the kernels for these targets, proved or not; `widths` are bits of the
-    indices of GPU kernels."""
+    """Every claim about the kernels for these targets, proved or not. `widths` are the numbers of
+    bits that indices of GPU kernels have."""
     for target in targets:
         if target == "cpu":
             yield from _of_cpu(subject, milliseconds)
@@ -221,12 +225,12 @@ def _of_gpu(
 
 
 _Proved = dict[tuple[str, str, Term], list["_Variant"]]
-"""Terms that were proved, by kind and loop, and the variants in whose calls they hold."""
+"""Proved terms, by kind of claim and index of the loop, with the variants they are proved for."""
 
 
 @dataclass(frozen=True)
 class _Before:
-    """The terms of a loop already proved equal to the formula, for some variants' calls."""
+    """Terms proved for earlier variants: a variant with an equal term needs no new proof."""
 
     proved: _Proved = field(default_factory=dict)
     variant: _Variant | None = None
@@ -247,13 +251,13 @@ _AS_ABOVE: Final = Verdict("proved", "the same computation as above", 0.0)
 
 @dataclass(frozen=True)
 class _Variant:
-    """One way to write the hooks of a kernel, and the calls that use it.
+    """One style of a kernel's hooks, and the calls that use it.
 
     Attributes:
-        name: in claims; "" for the plainest way.
+        name: name in claims; "" for the plainest style.
         style: how the hooks are written.
         kernel: the kernel that calls them.
-        grain: the number of keys, and rows of tables read key by key, are multiples of it.
+        grain: divides the number of keys, and the row length of tables that are read key by key.
     """
 
     name: str
@@ -262,12 +266,12 @@ class _Variant:
     grain: int = 1
 
     def holds_for(self, other: _Variant) -> bool:
-        """Whether these hooks are right in all calls that use the other variant's."""
+        """Whether a proof for this variant covers all calls of the other one."""
         near = other.kernel.near or not self.kernel.near
         return near and self.grain in (1, other.grain)
 
     def of_whole_rows(self, structure: Structure, meaning: Meaning) -> Callable[[Term], Term]:
-        """Replaces n // grain * grain by n, for sizes n that are multiples of the grain."""
+        """A function that replaces n // grain * grain by n, for sizes n that the grain divides."""
         by = terms.number(self.grain)
         rows = [slot for slot in structure.tables if slot.index in structure.rows_of_keys]
         sizes = [*[meaning.size(slot, slot.ndim - 1) for slot in rows], *[KV_LEN] * bool(rows)]
@@ -294,7 +298,7 @@ class _Variant:
 
 
 def _variants(subject: Subject, target: Target, kernel: Kernel) -> Iterator[_Variant]:
-    """Every way to write the hooks of a kernel that some call chooses (`Style`)."""
+    """Every style of hooks (`Style`) that some call of the kernel uses."""
     plain = subject.style(kernel.bits, ptx=target == "ptx")
     tabled: tuple[Tabled, ...] = ("nothing", "reads", "costly")
     looks_up: list[tuple[Bits, bool]] = [("", False)]
@@ -323,8 +327,8 @@ def _of_hooks(
     bounds: list[Any] | None,
     milliseconds: int,
 ) -> Iterator[Claim]:
-    """Claims about the hooks of a variant; `proved` and `bounds` hold those of earlier variants
-    (None: make no claim about bounds)."""
+    """Claims about the hooks of a variant. `proved` and `bounds` hold what earlier variants proved;
+    with `bounds` None, no claim about bounds is made."""
     structure, (where, target), kernel = subject.structure, names, variant.kernel
     meaning = Meaning(subject.dtypes)
     try:
@@ -393,7 +397,7 @@ def _of_hooks(
 
 @dataclass(frozen=True)
 class _Small:
-    """Small calls of a kernel, in which unproved hooks are run."""
+    """Runs a kernel's unproved hooks on small calls, in search of a counterexample."""
 
     subject: Subject
     hooks: Hooks
@@ -409,7 +413,7 @@ class _Small:
         return _read(self.subject, self.hooks, Meaning(self.subject.dtypes), self.kernel, run=True)
 
     def pair(self, moving: str) -> Model | None:
-        """A pair for which the element's hook and the formula differ."""
+        """A pair on which the hook `masked` and the formula differ."""
         read = self._read()
         known, calls = self._calls(self.subject.structure, read)
         result = read.element("masked", moving).term
@@ -423,14 +427,14 @@ class _Small:
         return wrong_bound(self._calls(of, read)[1], read.passed, (), (), asked)
 
     def bound(self, of: Structure, name: str) -> Model | None:
-        """A tile, and a key that the intervals of the hook's runs leave out."""
+        """A tile, and a key it needs that the hook's intervals leave out."""
         read = self._read()
         found = read.bounds(name)
         return wrong_bound(self._calls(of, read)[1], read.passed, found.touched, found.unfull, ())
 
 
 def _run(claim: Claim, find: Callable[[], Model | None]) -> Claim:
-    """The claim, made wrong if it was not proved and a small call refutes it."""
+    """The claim, or a "wrong" one if it was not proved and a small call refutes it."""
     if claim.outcome != "not proved":
         return claim
     started = time.perf_counter()
@@ -469,7 +473,8 @@ def _element(
     milliseconds: int,
     before: _Before,
 ) -> Claim:
-    """The claim that a hook keeps the same pairs as the mask, and none past a loop's last key."""
+    """The claim that a hook keeps the same pairs as the mask and, in a loop over keys, drops keys
+    past the last one."""
     text, moving = names
 
     def judge() -> Verdict:
@@ -542,14 +547,14 @@ def _bounds(
         ("touched", "not full"), (forms.touched, forms.unfull), found, strict=True
     ):
         before_it = DECIDED.copy()
-        # The conditions that each interval of the text holds the key.
+        # For each interval of the text, the condition that it holds key K.
         told = [
             Interval(*settled(known, [of.low, of.high, of.some], milliseconds)).holds(K)
             for of in intervals
         ]
         of_widths = by_whom(before_it)
         if len(told) == 1:
-            # A kernel gets one interval around all if there are too many.
+            # If there are too many intervals, the kernel gets one around them all.
             told *= len(spans)
         of = structure.mask if side == "touched" else nodes.negation(structure.mask)
         together = cache(partial(_together, of, meaning, known, told, milliseconds))
@@ -589,7 +594,7 @@ def _together(
 def _interval(
     span: Span, told: Term, meaning: Meaning, known: list[Term], milliseconds: int
 ) -> tuple[Verdict, str]:
-    """Whether the text's interval holds all keys of the closed form's, and a note."""
+    """Whether the text's interval holds each key of the closed form's, and a note for the claim."""
     conditions: list[Term] = []
     whole = True
     for bounds, compare in (
@@ -657,7 +662,7 @@ def _of_cpu(subject: Subject, milliseconds: int) -> Iterator[Claim]:
         def of_bias(slope: bool, lane: str = lane) -> Term:
             if not slope:
                 return resolved(read.element(f"bias_{lane[0]}", lane, at, SCORE).term)
-            # It multiplies a gradient, here 1, by the slope.
+            # The hook returns a gradient times the slope; the gradient is 1 here.
             one = terms.real(1.0)
             return resolved(read.element(f"slope_{lane[0]}", lane, at, SCORE, one).term)
 
@@ -679,13 +684,13 @@ def _of_cpu(subject: Subject, milliseconds: int) -> Iterator[Claim]:
 
 
 def _pair_of_cpp(subject: Subject, known: list[Term], element: Callable[[], Term]) -> Model | None:
-    """A pair for which the element's hook and the formula differ."""
+    """A pair on which the element's hook and the formula differ."""
     calls = small_calls(subject.structure, subject.dtypes, known)
     return wrong_pair(calls, lambda _: {}, [element()], known, 0)
 
 
 def _passed(structure: Structure, meaning: Meaning) -> dict[int, Passed]:
-    """The entries of `S` of the C++ hooks; tables lie row after row."""
+    """The entries of the C++ hooks' argument `S`, by place; tables are stored row by row."""
     found: list[Passed] = []
 
     def add(table: Table, sizes: list[Term]) -> None:
@@ -701,7 +706,7 @@ def _passed(structure: Structure, meaning: Meaning) -> dict[int, Passed]:
             found.append(Passed(terms.variable(f"bits of n{slot.index}")))
         else:
             found.append(Passed(meaning.number(slot)))
-    # Tables of documents stand behind those of the slots.
+    # Tables made from document ids follow those of the slots.
     for reading in native.steps(structure):
         q_slot, kv_slot = (cast(Slot, own) for own in reading.own)
         rank = len(reading.args)
@@ -722,7 +727,7 @@ def _entry_types(subject: Subject) -> dict[str, str]:
 
 
 def judged(kind: str, text: str, judge: Callable[[], Verdict], moving: str = "kv_idx") -> Claim:
-    """The claim with the verdict of `judge`; not proved if a text cannot be read."""
+    """The claim with the verdict of `judge`, or "not proved" if the text cannot be read."""
     started = time.perf_counter()
     try:
         verdict = judge()

@@ -1,4 +1,4 @@
-"""The hook that decides an element, as it is written for a machine, as a term of its pair."""
+"""The Triton hooks of an expression, read as terms of one pair or one tile."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ SCALE: Final = terms.variable("scale", "real")
 
 @dataclass(frozen=True)
 class Load:
-    """A reading of a table: where, and the condition under which it happens."""
+    """A load from a table: its place, and the condition under which it happens."""
 
     table: Table
     at: Term
@@ -50,10 +50,10 @@ class Load:
 
 @dataclass(frozen=True)
 class Bounds:
-    """The result of a hook of runs.
+    """How a hook such as `next_run` finds runs: the function it calls, and the arguments.
 
     Attributes:
-        function: of the kernels, which finds the next run.
+        function: the kernels' function that finds the next run, such as `run_of_spans`.
         touched, unfull: intervals of keys; none where the function reads labels of tiles alone.
         place: the other arguments: the row, its labels if the function reads them, and its length.
     """
@@ -70,16 +70,16 @@ class Bounds:
 
 
 class TritonHooks:
-    """The hooks of a structure, read.
+    """Reads the Triton text of a structure's hooks as terms.
 
     Args:
         structure: the structure of the expression.
-        hooks: their text, and its arguments.
-        meaning: the meaning of the structure's formulas.
+        hooks: the text of the hooks, and their arguments.
+        meaning: translates the structure's formulas to terms.
         wide: whether indices have 64 bits.
-        library: other texts of files of the kernels, by name.
-        run: whether the terms are to be computed at numbers and not proved: divisions by factors
-            are read from their text, and any bit of a table of bits may be asked for.
+        library: sources used in place of the kernels' files, by name.
+        run: whether the terms are for evaluation at numbers, not for proofs. Then divisions by
+            factors are read from their text, and a hook may look up any bit of a table of bits.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class TritonHooks:
         return plain | {"bits_of": _any_bit, "bits_of_tiles": _any_bit_of_tiles}
 
     def passed(self, call: Call) -> dict[str, int]:
-        """Values that the host passes besides the call's numbers, by the names of variables."""
+        """Values that the host passes besides the call's numbers, by the variables' names."""
         found = {"j": 5, "from_last": 3}
         for place, pointer in enumerate(self._tables):
             found[address_of(pointer.table)] = (1 << 46) + (place << 24)
@@ -133,7 +133,7 @@ class TritonHooks:
         return found
 
     def tables_made(self) -> dict[str, Made]:
-        """The tables that the host makes: bits of pairs, and labels, which count as 0."""
+        """Functions for the entries of tables that the host makes: bits of pairs; labels are 0."""
         labels: dict[str, Made] = {name: lambda call, at: 0 for name in self._marks}
         return labels | {
             name: partial(word_of_bits, rows=table.rows)
@@ -141,10 +141,11 @@ class TritonHooks:
         }
 
     def element(self, name: str, moving: str) -> Number:
-        """The result of the hook `name` for a score, or a product, and a pair.
+        """The result of the hook `name` for a pair, and its score or product q . k.
 
-        `moving` is the index of the loop. First, `hold` computes values of the other index, and
-        `ahead` loads the entries that `biased_ahead` finds after the numbers.
+        `moving` is the index that the loop runs over. Before the loop, `hold` computes what depends
+        on the other index alone. `ahead` loads the entries that `biased_ahead` gets after the
+        numbers.
         """
         suffix = "" if moving == "kv_idx" else "_of_keys"
         stands = Q if moving == "kv_idx" else K
@@ -166,7 +167,7 @@ class TritonHooks:
         return Number(self.resolved(found.term), found.type)
 
     def bounds(self, name: str) -> Bounds:
-        """The intervals that a hook of runs computes, and the function that it passes them to."""
+        """The intervals that a hook such as `next_run` computes, and the function it calls."""
         found: list[Bounds] = []
 
         def tiles(low: Any, high: Any, some: Any, kv_len: Any, block: Any) -> Interval:
@@ -200,10 +201,10 @@ class TritonHooks:
         return found[0]
 
     def asked_for(self, bounds: Bounds, of: Of) -> list[tuple[Term, Term]]:
-        """The arguments that a hook of runs passes, each beside the right one.
+        """The arguments that a hook such as `next_run` passes on, each beside the right one.
 
-        It should ask for runs of its own row, from tile j on. If it reads labels, they should be
-        those of this side (queries or keys), in the row of its batch entry and head.
+        It should ask for the runs of its own row, from tile j on. If it reads labels, they should
+        be those of `of` (queries or keys), in the row of its batch entry and head.
         """
         step = [self._layout(name, of) for name in ("of_batch", "of_head", "grain_bits")]
         row = terms.add(terms.multiply(BATCH, step[0]), terms.multiply(HEAD, step[1]))
@@ -226,8 +227,8 @@ class TritonHooks:
         return found
 
     def resolved(self, term: Term) -> Term:
-        """The term with the formula's numbers in place of the bits and the table that pass them,
-        and formulas in place of entries of tables of distances and bits of pairs."""
+        """The term with the formula's own parts: a number in place of its bits or of its entry in
+        the table of numbers, a formula in place of a distance table's entry or a pair's bit."""
 
         def replace(part: Term) -> Term | None:
             if part.op == "zero" and part.args[0] in self._looked_up:
@@ -301,8 +302,11 @@ class TritonHooks:
         return Pointer(Table(repr(table), "int"), INT32, none)
 
     def _at_distance(self, table: DistanceTable, at: Term) -> Term:
-        """The formula of a table of distances, checked to be read at the pair's head and
-        distance."""
+        """The formula of a table of distances.
+
+        Raises:
+            NotDefined: the entry is not that of the pair's head and distance.
+        """
         row, zero = (terms.variable(f"distance {name}") for name in ("row", "zero"))
         own = terms.add(zero, terms.subtract(K, Q))
         if "head" in table.formula.indices():
@@ -312,8 +316,8 @@ class TritonHooks:
         return self.meaning(table.formula)
 
     def _bits_of(self, table: Pointer, row: Number, index: Number) -> tuple[Number, Number]:
-        """The bit of a pair: the kernels' `bits_of` reads it at `index` of the words from `row` on,
-        where its maker put it (`walk/bits.py`)."""
+        """The word and the bit that the kernels' `bits_of` returns for a pair: it reads bit `index`
+        of the words from `row` on, which is the pair's own (`walk/bits.py`)."""
         member, step, stands, moving = self._place_of_bit(table, tiled=False)
         own = terms.add(member, terms.multiply(stands, step))
         if terms.replaced(row.term, unwrapped) is not own or index.term is not moving:
@@ -323,7 +327,7 @@ class TritonHooks:
     def _bits_of_tiles(
         self, table: Pointer, member: Number, step: Number, row: Number, index: Number
     ) -> tuple[Number, Number]:
-        """The bit of a pair in a table of tiles, likewise."""
+        """The same for `bits_of_tiles`, which reads a table of tiles."""
         found = [terms.replaced(n.term, unwrapped) for n in (member, step, row, index)]
         if any(
             x is not y for x, y in zip(found, self._place_of_bit(table, tiled=True), strict=True)
@@ -332,7 +336,7 @@ class TritonHooks:
         return self._bit_of_pair(table)
 
     def _place_of_bit(self, table: Pointer, *, tiled: bool) -> tuple[Term, Term, Term, Term]:
-        """The place of a pair's member in a table, the step from row to row, its row and its
+        """Where a pair's bit is: offset of its batch entry and head, step between rows, row and
         column."""
         made = self._bits_of_pairs.get(table.table.name)
         if made is None or made.tiled != tiled:
@@ -363,7 +367,7 @@ class TritonHooks:
 
 
 def _any_bit(table: Pointer, row: Number, index: Number) -> tuple[Number, Number]:
-    """A bit of a table: its word, and the word with that bit alone."""
+    """Any bit of a table: the word that has it, and the word with only that bit set."""
     place, word = (terms.remainder, terms.quotient)
     at = terms.add(table.at, row.term, word(index.term, terms.number(32)))
     bit = power_of_two(place(index.term, terms.number(32)))
@@ -373,13 +377,14 @@ def _any_bit(table: Pointer, row: Number, index: Number) -> tuple[Number, Number
 def _any_bit_of_tiles(
     table: Pointer, member: Number, step: Number, row: Number, index: Number
 ) -> tuple[Number, Number]:
-    """Likewise, with rows in place of tiles, whose places the hooks do not see."""
+    """The same for a table of tiles, read as rows: hooks do not see the places inside tiles."""
     at = terms.add(member.term, terms.multiply(row.term, step.term))
     return _any_bit(table, Number(at, INT32), index)
 
 
 def kept(result: Term, score: Term = SCORE, other: Term | None = None) -> Term:
-    """The condition that a result is the score; false for -inf, `other` for any other result."""
+    """The condition under which a result is the score and not -inf. Any other result counts as
+    `other`, or raises `NotDefined` if `other` is None."""
     if result is score:
         return terms.TRUE
     if result.op == "real" and result.data == -float("inf"):

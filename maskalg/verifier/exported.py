@@ -1,7 +1,7 @@
 """Claims that functions written for other libraries compute the formula.
 
-Such a function has the expression's numbers and shapes of tensors written into it, so these are
-known here. Indices and entries of tensors are unknown.
+Numbers and shapes of tensors are written into such a function, so they are known here. Indices and
+entries of tensors are unknown.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _KERNELS: Final = {
 def claims_of_export(
     expression: Expression, length: int | None, milliseconds: int
 ) -> Iterator[Claim]:
-    """Every claim about the functions and tables that other libraries get of an expression."""
+    """Every claim about the functions and tables that an expression becomes for other libraries."""
     yield from claims_of_function(expression, milliseconds)
     if isinstance(expression, Score):
         yield from claims_of_function(expression.mask, milliseconds)
@@ -69,7 +69,7 @@ def claims_of_function(
     Args:
         expression: a mask, a bias or a score, with its numbers and tensors.
         milliseconds: time limit of a claim.
-        rendered: changes their source, for tests of the verifier.
+        rendered: changes the function's source, for tests of the verifier.
     """
     form = bound(expression)
     structure = form.structure
@@ -225,7 +225,7 @@ class _Values:
     """The numbers, sizes and tables of an expression, as terms.
 
     Attributes:
-        meaning: of its formulas.
+        meaning: translates its formulas to terms.
     """
 
     def __init__(self, form: Bound) -> None:

@@ -1,9 +1,9 @@
-"""Conditions that every call checks before a kernel runs; claims are proved under them.
+"""Assumptions of the claims: conditions that every call checks before a kernel runs.
 
-Lengths, numbers and sizes of tables are unknown within three kinds of bounds: those that a mask
-declares, those of 32 bits, and those that choose how the kernel is written
-(`codegen.style.Style`). For example, a kernel of 32 bits runs if lengths, numbers and products add
-up to less than 2**31 (`engine.extents.fits_int32`), or 2**30 beside entries of tables.
+Lengths, numbers and sizes of tables are unknown within limits that the mask declares, that 32 bits
+set, or that decide how the kernel is written (`codegen.style.Style`). For example, a kernel of 32
+bits runs if lengths, numbers and products add up to less than 2**31 (`engine.extents.fits_int32`),
+or less than 2**30 if the formula reads tables or truncates real numbers.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from .terms import Term
 PADDING = 4096
 _NEAR = 2**22
 MOST_OF_TABLE = 2**30
-"""Entries of a table along an axis: more are taken for granted to be none."""
+"""Most entries of a table along an axis: an assumption that no call checks."""
 BATCHES, HEADS = terms.variable("batches"), terms.variable("heads")
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """The traits of a kernel's text that decide which calls it runs in.
+    """The traits of a kernel that decide which calls it runs in.
 
     Attributes:
-        bits: of its indices, 32 or 64.
-        near: sums of positions and numbers are below 2**22, which real numbers hold exactly.
+        bits: bits of its indices, 32 or 64.
+        near: positions and numbers add up to at most 2**22, which float32 holds exactly.
         short: products have at most 64 bits (`Style.limbs` is 1).
-        every_integer: all integers of the formulas are below 2**62, as in the kernels of CPUs.
-        most: limit of positions, batch entries and heads of a call.
+        every_integer: all integers of the formulas are at most 2**62, as in the kernels of CPUs.
+        most: largest number of queries, keys, batch entries and heads of a call.
         checked: whether calls check that computed indices lie inside their tables.
     """
 
@@ -53,7 +53,7 @@ class Kernel:
 
 
 def given(structure: Structure, meaning: Meaning, kernel: Kernel) -> list[Term]:
-    """Facts about the unknowns of a structure in the calls that run such a kernel."""
+    """Facts about a structure's lengths, numbers and tables in the calls that run the kernel."""
     found = [
         *between(1, Q_LEN, kernel.most),
         *between(1, KV_LEN, kernel.most),
@@ -85,27 +85,27 @@ def given(structure: Structure, meaning: Meaning, kernel: Kernel) -> list[Term]:
 
 
 def pair() -> list[Term]:
-    """A query and a key of the call."""
+    """Facts: Q is a query and K a key of the call."""
     return [*_below(Q, Q_LEN), *_below(K, KV_LEN)]
 
 
 def past_the_end() -> list[Term]:
-    """A query, and a key position of a tile past the last key."""
+    """Facts: Q is a query, and K a position past the last key that a tile may still reach."""
     past = terms.greater(terms.add(KV_LEN, terms.number(PADDING)), K)
     return [*_below(Q, Q_LEN), terms.greater_equal(K, KV_LEN), past]
 
 
 def tile_and_key() -> list[Term]:
-    """A tile of queries q0..q1, and a key."""
+    """Facts: q0..q1 is a tile of queries, and K a key of the call."""
     return [terms.at_least(Q0), terms.greater_equal(Q1, Q0), terms.greater(Q_LEN, Q1),
             *_below(K, KV_LEN)]  # fmt: skip
 
 
 def sizes_of_bounds(spans: tuple[Span, ...], meaning: Meaning, kernel: Kernel) -> list[Term]:
-    """Limits of the integers in loop bounds, in the calls of a kernel.
+    """Limits of the integers in loop bounds, which calls check before a kernel runs.
 
-    Those of CPUs are checked to be below 2**62. Where kernels of 32 bits multiply, they are
-    checked to stay within (`integer_sizes.sizes_of`), and so are 64 bits in wide ones.
+    On CPUs all integers are at most 2**62. On GPUs a product, or a sum with a product but without
+    its table entries, fits the kernel's 32 or 64 bits (`integer_sizes.sizes_of`).
     """
     found: list[Term] = []
     bounds = [bound for span in spans for bound in span.bounds]
@@ -124,8 +124,8 @@ def sizes_of_bounds(spans: tuple[Span, ...], meaning: Meaning, kernel: Kernel) -
 
 
 def is_reachable(structure: Structure, kernel: Kernel) -> bool:
-    """Whether any call runs such a kernel. None runs one of 32 bits if a table is a factor, or if
-    the integers of the formula are too large."""
+    """Whether any call runs the kernel. None runs a kernel of 32 bits if a factor of a product
+    reads a table, or if the constants of the formula are too large."""
     return kernel.bits == 64 or (
         structure.constants + PADDING < _most_of_32(structure)
         and not any(
@@ -135,11 +135,11 @@ def is_reachable(structure: Structure, kernel: Kernel) -> bool:
 
 
 def document_laws(node: Node, meaning: Meaning) -> list[Term]:
-    """Facts about the tables prepared from document ids, for each comparison of ids in a formula.
+    """Facts about the tables made from document ids, for each comparison of ids in a formula.
 
-    Equal ids at query x and key y: first[x] <= y <= last[x]. If ids are contiguous, which a flag on
-    the device or a declared order says, the converse holds too. With one tensor for both sides the
-    tables serve both directions.
+    If query x and key y have equal ids, then first[x] <= y <= last[x]. The converse holds if ids
+    are contiguous, as a flag on the device or a declared order says. If queries and keys share one
+    tensor of ids, x and y may change places.
     """
     laws: list[Term] = []
     for part in node.walk():
@@ -168,7 +168,7 @@ def document_laws(node: Node, meaning: Meaning) -> list[Term]:
 
 
 def _short_roots(structure: Structure, meaning: Meaning) -> list[Term]:
-    """The facts that products, and sums and comparisons with products, fit 64 bits.
+    """Facts: products, and sums and comparisons with products, fit 64 bits.
 
     `integer_sizes.sizes_of` checks this, by the dtypes of tables and the sizes of numbers.
     """
@@ -204,7 +204,7 @@ def _below(index: Term, count: Term) -> list[Term]:
 
 
 def _indices(structure: Structure, meaning: Meaning, checked: bool) -> list[Term]:
-    """Tables fit the call: `engine.extents.check`."""
+    """Facts: tables are large enough for the call, as `engine.extents.check` checks."""
     counts = {"q_idx": Q_LEN, "kv_idx": KV_LEN, "batch": BATCHES, "head": HEADS}
     found: list[Term] = []
     for slot, axis, index in structure.table_indices:
@@ -230,7 +230,7 @@ def _is_bounded(index: Node) -> bool:
 
 
 def _numbers(structure: Structure, meaning: Meaning) -> list[Term]:
-    """The absolute values of the expression's integers."""
+    """The absolute values of the expression's integer scalars."""
     return [size_of(meaning.number(slot)) for slot in structure.scalars if slot.kind == "int"]
 
 

@@ -1,4 +1,4 @@
-"""Laws of terms that are not linear, such as products: for our own prover and for z3."""
+"""Laws of non-linear terms, such as products and quotients, for our own prover and for z3."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from .terms import Term
 
 @lru_cache(maxsize=8192)
 def law_of(atom: Term) -> Term:
-    """The law of an integer that follows from its operation and arguments, or from its width."""
+    """What an integer's operation alone says about it: 0 <= x - 4 q <= 3 for the quotient q of x
+    by 4; for a table entry, the range of its dtype."""
     return _condition(_law(atom))
 
 
@@ -44,7 +45,7 @@ def _law(atom: Term) -> Condition:
 
 
 def _condition(law: Condition) -> Term:
-    """A condition of terms as a term."""
+    """A law as a term."""
     if isinstance(law, NotNegative):
         return terms.at_least(law.expression)
     # x >= 0 and -x >= 0: z3 solves equalities before all else.

@@ -21,10 +21,10 @@ from .laws import law_of
 from .terms import Term
 
 QUICK: Final = Budget(pivots=400, choices=100)
-"""What is tried before z3 is asked, which takes a few hundredths of a second at most."""
+"""Limits of the search before z3 is asked: a few hundredths of a second at most."""
 
 LONG: Final = Budget()
-"""What is tried where there is no z3."""
+"""Limits of the search where z3 is not installed."""
 
 _MOST_CASES: Final = 500
 
@@ -50,7 +50,7 @@ class _TooManyCases(Exception):
 
 
 class _Reader:
-    """Terms as conditions, and the laws of the unknowns that they hold."""
+    """Translates terms to conditions, and collects the laws of their unknowns in `facts`."""
 
     def __init__(self) -> None:
         self.facts: list[Condition] = []
@@ -159,7 +159,7 @@ def _less_one(x: Term) -> Term:
 
 
 def _is_replaced(atom: Term) -> bool:
-    """Whether an atom is replaced by other terms."""
+    """Whether an atom is rewritten by simpler terms, as max(x, y) is by x and by y in two cases."""
     if atom.op == "remainder":
         return terms.is_number(atom.args[1]) and terms.value_of_number(atom.args[1]) >= 1
     return atom.op in ("least", "most", "choice", "sign", "wrapped")

@@ -1,4 +1,4 @@
-"""The meaning of a formula, as `formula/meaning.py` defines it, written in terms."""
+"""Formulas as terms, with the meaning that `formula/meaning.py` defines."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ class NotDefined(Exception):
 
 
 class Meaning:
-    """The meaning of the formulas of one structure.
+    """Translates the formulas of one structure to terms.
 
     Args:
-        dtypes: of the tables, by slot.
+        dtypes: dtypes of the tables, by slot.
     """
 
     def __init__(self, dtypes: dict[int, torch.dtype]) -> None:
@@ -57,7 +57,6 @@ class Meaning:
         return terms.real_of(found) if found.sort == "int" else found
 
     def table(self, slot: Slot) -> Table:
-        """The table of a slot."""
         dtype = self.dtypes[slot.index]
         if dtype.is_floating_point:
             return Table(f"t{slot.index}", "real")
@@ -83,16 +82,14 @@ def inside(index: Term, size: Term) -> Term:
 
 
 def step_table(name: str, q_slot: Slot, kv_slot: Slot) -> Table:
-    """A monotone table of documents; entries are positions, -1 or a length
+    """A monotone table made from document ids. Entries are positions, -1 or a length
     (`schedule/intervals/steps.py`)."""
     return Table(f"{name} of t{q_slot.index}, t{kv_slot.index}", "int", -1, 2**30)
 
 
 def step_sizes(q_slot: Slot, kv_slot: Slot, rank: int) -> list[Term]:
-    """The sizes of such a table: rows, if it has more than one, and positions.
-
-    It has a position for each id of the queries, and the rows of the ids that have rows.
-    """
+    """The shape of a `step_table`: an entry for each document id of the queries; with rank 2, in as
+    many rows as the ids of queries or keys have."""
     sizes = [terms.variable(f"size{q_slot.index}_{q_slot.ndim - 1}")]
     if rank == 2:
         rows = [terms.variable(f"size{s.index}_0") for s in (q_slot, kv_slot) if s.ndim == 2]
@@ -101,7 +98,7 @@ def step_sizes(q_slot: Slot, kv_slot: Slot, rank: int) -> list[Term]:
 
 
 def place(indices: Sequence[Term], sizes: Sequence[Term]) -> Term:
-    """The offset of an entry in its table, row after row."""
+    """The offset of an entry in a table stored row by row; indices are clamped."""
     at = terms.number(0)
     for index, size in zip(indices, sizes, strict=True):
         at = terms.add(terms.multiply(at, size), inside(index, size))
@@ -117,7 +114,7 @@ def _const(meaning: Meaning, node: Node) -> Term:
 
 
 def of_float32(name: str, *args: Any) -> Any:
-    """An operation on real numbers, as `terms.computed` asks for it."""
+    """The result of an operation on real numbers in float32, for `terms.computed`."""
     if name == "whole":
         return int(whole(torch.as_tensor(args[0], dtype=torch.float32)))
     if name == "real_of":
@@ -130,7 +127,7 @@ def of_float32(name: str, *args: Any) -> Any:
 
 
 def _nearest(integer: int) -> torch.Tensor:
-    """An integer as float32; past 64 bits it is a double first."""
+    """An integer as float32; one past 64 bits is rounded to a double first."""
     if widths.inside((integer, integer)):
         return torch.tensor(integer).to(torch.float32)
     limbs = longs.limbs_for(integer.bit_length())

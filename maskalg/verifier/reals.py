@@ -1,4 +1,4 @@
-"""Biases as formulas of real numbers: the text's against the mask's, and derivatives by SymPy.
+"""Biases and their derivatives, compared by SymPy as functions of real numbers.
 
 Kernels compute a bias in another order than its formula, which rounds differently. So two things
 are proved: text and formula are the same function of real numbers, and the text of the slope is the
@@ -41,8 +41,9 @@ def prove_real(
     Args:
         given: assumptions about the integers.
         text: a term of the score, or of a product q . k where there is a scale.
-        formula: of the score.
-        scale: the factor from products to scores, and whether the text's value is in units of it.
+        formula: the bias, a term of the score.
+        scale: the factor from products to scores, and whether the text's result still has to be
+            multiplied by it.
         slope: whether the text computes the derivative.
         milliseconds: time limit of a claim about integers.
     """
@@ -77,7 +78,7 @@ def prove_real(
 
 
 def _of_steps(function: Any, *by: Any) -> Any:
-    """The derivative of a number rounded to an integer: 0 between its steps."""
+    """The derivative of `floor` and `ceiling`: 0 between the steps."""
     import sympy
 
     steps = isinstance(function, (sympy.floor, sympy.ceiling))
@@ -100,7 +101,7 @@ def _decided(given: Sequence[Term], text: Term, milliseconds: int) -> Term:
 
 
 def _with_leaves_of(given: Sequence[Term], text: Term, formula: Term, milliseconds: int) -> Term:
-    """The text, with the formula's entries and conditions in place of its own equal ones."""
+    """The text, with entries, integers and conditions written as the formula's equal ones."""
     wanted = [part for part in formula.walk() if part.op == "entry"]
     chosen = [part.args[0] for part in formula.walk() if part.op == "choice"]
     integers = [part.args[0] for part in formula.walk() if part.op == "real_of"]
@@ -138,8 +139,8 @@ class _Reals:
         score: SymPy's expression for the score.
         case: conditions, and whether they hold.
         given: assumptions about the integers.
-        ties: whether it matters which of two equal numbers is the larger: not for a derivative,
-            which is that of either side where two pieces meet.
+        ties: whether x > 0 and x >= 0 differ. For a derivative they do not: where two pieces meet,
+            the slope of either one is right.
         unit: the variable of the scale, and SymPy's.
     """
 
@@ -193,7 +194,7 @@ class _Reals:
             if integer is not None:
                 return self(integer)
             return self._applied(term.data, list(map(self, term.args)))
-        # What is equal is one object, and so one symbol.
+        # Equal terms are one object, and so one symbol.
         return sympy.Symbol(f"x{term.serial}", real=True, integer=term.sort == "int" or None)
 
     def _applied(self, name: str, args: list[Any]) -> Any:
@@ -235,7 +236,7 @@ class _Reals:
         return self._known_case(condition)
 
     def _at_least(self, x: Any, *, strict: bool, tie: bool = False) -> bool:
-        """Whether x >= 0, or x > 0; with `tie`, either where x is 0."""
+        """Whether x >= 0, or x > 0 if `strict`; with `tie`, either answer is right at x = 0."""
         import sympy
 
         x = sympy.expand(x)

@@ -54,7 +54,7 @@ TRUSTED: Final = (
 TARGETS: Final[tuple[Target, ...]] = (*KERNELS, "torch", "page")
 
 MOST_OF_CALL: Final = 8192
-"""The longest call whose pairs are all computed."""
+"""The longest call whose pairs may all be compared."""
 
 _SECONDS: Final = 10.0
 _DTYPES: Final = {"int": torch.int64, "real": torch.float32, "bool": torch.bool}

@@ -1,8 +1,8 @@
-"""Small calls that refute an unproved text.
+"""Search for counterexamples: small calls on which kernel text and formula differ.
 
-Text and formula are computed at numbers and compared: PTX instruction by instruction, functions of
-the kernels from their source. The host's other arguments (factors of divisors, bits of pairs and
-their layout) are made for the call.
+Both are evaluated at numbers: PTX instruction by instruction, functions of the kernels from their
+source. What a host passes besides (factors of divisors, bits of pairs and their layout) is computed
+for the call.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Made = Callable[["Call", int], int]
 
 
 class Outside(Exception):
-    """A read outside of a table of the host's, where any entry may stand."""
+    """A read outside of a table made by the host, where memory may hold anything."""
 
 
 @dataclass(frozen=True)
@@ -54,11 +54,11 @@ class Call:
     """A call: numbers and sizes by name, entries by table and place. Unlisted ones are 0.
 
     Args:
-        structure: the formula.
-        dtypes: of its tables, by slot.
-        values: of variables, by name.
-        entries: of tables.
-        made: functions that compute the entries of tables the host makes, by name.
+        structure: the expression's structure.
+        dtypes: dtypes of its tables, by slot.
+        values: values of variables, by name.
+        entries: entries of tables, by the table's name and the place.
+        made: functions that compute entries of the tables that the host makes, by table name.
     """
 
     def __init__(
@@ -75,10 +75,10 @@ class Call:
         self._known = {f"t{slot.index}" for slot in structure.tables} | {t for t, _ in self.entries}
 
     def value(self, term: Term, more: Mapping[str, Any] | None = None) -> Any:
-        """A term at these numbers.
+        """The value of a term in this call; `more` has further variables.
 
         Raises:
-            NotDefined: an operation on real numbers, or a table that is none of the call's.
+            NotDefined: an operation on real numbers, or a table that the call does not have.
         """
         every = {part.data: 0 for part in term.walk() if part.op == "variable"}
         return terms.computed(
@@ -86,7 +86,7 @@ class Call:
         )
 
     def _entry(self, table: terms.Table, at: int) -> Any:
-        if table.name == ANYTHING:  # a right text takes none of these
+        if table.name == ANYTHING:  # correct text uses none of these
             return 0
         if table.name in self._made:
             return self._made[table.name](self, at)
@@ -113,22 +113,22 @@ class Call:
 
 
 def tells_apart(structure: Structure, index: str) -> bool:
-    """Whether a mask depends on the batch entry (or head). If not, tables made of it have one row
-    for all (`schedule.rung.Layout`, `kept.BitsLayout`)."""
+    """Whether a mask depends on the index "batch" or "head". If not, a table computed from the mask
+    has one row for all batch entries or heads (`schedule.rung.Layout`, `kept.BitsLayout`)."""
     return index in structure.mask.indices()
 
 
 def _power_of_two(name: str, *args: Any) -> int:
     if name != "power of two" or args[0] < 0:
         raise NotDefined(f"{name} of real numbers")
-    return int(1 << min(args[0], 128))  # shifts by more leave nothing, as these do
+    return int(1 << min(args[0], 128))  # shifts by 128 and by more leave nothing
 
 
 def layout_of_bits(call: Call, rows: str) -> dict[str, int]:
-    """The layout of a table of whole rows of bits, as the host passes it. In addition: the length
-    of its rows, its number of heads, and the words of a head and of the table.
+    """The strides, in words, of a table with one bit a pair in whole rows, as the host passes them.
+    In addition: bits of a row, heads, and words of one head ("member") and of the table ("all").
 
-    It stands for that of a table of tiles too, whose places the hooks do not see.
+    It also stands for the layout of bits in tiles, whose inner places the hooks do not see.
     """
     lengths = [call.values[name] for name in ("q_len", "kv_len")]
     along, across = lengths if rows == "queries" else lengths[::-1]
@@ -138,7 +138,7 @@ def layout_of_bits(call: Call, rows: str) -> dict[str, int]:
         for index, count in (("batch", "batches"), ("head", "heads"))
     )
     member = along * words
-    if heads * batches * member > _MOST_WORDS:  # one row stands for all
+    if heads * batches * member > _MOST_WORDS:  # one row is shared by all
         heads, batches, words, member = 1, 1, 0, 0
     of = {"step": words, "of_head": member if heads > 1 else 0}
     of["of_batch"] = member * heads if batches > 1 else 0
@@ -151,7 +151,7 @@ def layout_of_bits(call: Call, rows: str) -> dict[str, int]:
 
 
 def word_of_bits(call: Call, at: int, rows: str) -> int:
-    """The unsigned 32-bit word at a place of a table of bits."""
+    """The unsigned 32-bit word at a place of a table of bits, computed from the mask."""
     of = layout_of_bits(call, rows)
     if not 0 <= at < of["all"]:
         raise Outside
@@ -172,9 +172,9 @@ def small_calls(
     made: Mapping[str, Made] | None = None,
     grain: int = 1,
 ) -> Iterator[Call]:
-    """Calls of few positions in which all of `known` holds, with numbers and entries that are small
-    or at the ends of their range. If tables are read key by key, keys and their rows are a multiple
-    of `grain`."""
+    """Calls of few positions in which all of `known` holds. Numbers and entries are small, or at
+    the ends of their range. If tables are read key by key, `grain` divides the number of keys and
+    the length of the tables' rows."""
     drawn, every = random.Random(1), terms.both(*known)
     rows = structure.rows_of_keys
     for _ in range(20 * count):
@@ -226,10 +226,10 @@ def wrong_pair(
 
     Args:
         calls: calls to try.
-        host: the host's other arguments of a call.
-        found: terms that must all say whether the hook keeps the pair.
+        host: gives the other arguments that the host passes in a call.
+        found: terms that must each equal whether the mask keeps the pair.
         known: conditions on pairs of the call.
-        past: try this many places past the last key, too.
+        past: number of places past the last key to try, too.
     """
     ends = time.perf_counter() + SECONDS
     every = terms.both(*known)
@@ -260,15 +260,15 @@ def wrong_bound(
     unfull: Sequence[Interval],
     asked: Sequence[tuple[Term, Term]],
 ) -> Model | None:
-    """A call, and a tile of queries q0..q1 with a needed key outside of all intervals, or whose
+    """A call and a tile of queries q0..q1 for which intervals leave out a key, or for which the
     hook asks for another row than its own.
 
     Args:
         calls: calls to try.
-        host: the host's other arguments of a call.
-        touched: intervals of keys that some query keeps.
-        unfull: intervals of keys that some query drops.
-        asked: arguments of the hook's question, each beside the right one.
+        host: gives the other arguments that the host passes in a call.
+        touched: intervals that must hold each key that some query keeps.
+        unfull: intervals that must hold each visited key that some query drops.
+        asked: arguments the hook passes to find its row, each beside the right one.
     """
     ends = time.perf_counter() + SECONDS
     for plain in calls:

@@ -1,10 +1,10 @@
 """Decides claims about terms: by our own prover (`linear`), or else by z3, which also refutes them.
 
 z3 is optional (`pip install "maskalg[verify]"`) and imported with the first claim that our own
-prover leaves open; without it such a claim stays open. Products, quotients and remainders of
-unknowns are first given to z3 as unknown functions with the laws of division, which proves most
-claims at once, and then as themselves. Entries of tables are unknown functions of their place,
-within their dtype; operations on real numbers are unknown functions.
+prover leaves open; without it such a claim stays open. z3 first gets products, quotients and
+remainders of unknowns as uninterpreted functions with a few laws, which proves most claims at once,
+and only then the exact operations. Operations on real numbers are uninterpreted functions; so are
+tables, whose values lie in the range of their dtype.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from .laws import law_of
 from .terms import Table, Term
 
 ANYTHING: Final = "anything"
-"""The table of results that functions give for arguments outside of their domain."""
+"""Name of the table whose entries stand for a function's results outside of its domain."""
 
 MILLISECONDS: Final = 10_000
-"""The time limit of a claim, by default."""
+"""Default time limit of a claim."""
 
 OWN: Final = "our own prover, linear"
 
 NEITHER: Final = "our own prover does not decide it, and z3 is not installed"
 
 DECIDED: Final[Counter[str]] = Counter()
-"""How many questions were decided in this process, by "own" and by "z3"."""
+"""Number of questions that each prover, "own" or "z3", decided in this process."""
 
 _OF_A_PART: Final = 1000
 
@@ -52,7 +52,7 @@ class Model:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether a claim holds, who decided it, and seconds; a model if it does not."""
+    """The outcome of a claim, the prover that decided it, its seconds, and a counterexample."""
 
     outcome: Outcome
     by: str
@@ -95,7 +95,7 @@ def prove(given: Sequence[Term], claim: Term, milliseconds: int = MILLISECONDS) 
 
 
 def by_whom(before: Counter[str]) -> str:
-    """Who decided the questions since `DECIDED` was `before`, as text; "" if there were none."""
+    """The questions that each prover decided since `DECIDED` was `before`, as text; "" for none."""
     count = DECIDED - before
     if not count:
         return ""
@@ -103,18 +103,18 @@ def by_whom(before: Counter[str]) -> str:
 
 
 def _by_z3(given: Sequence[Term], claim: Term, milliseconds: int) -> _Answer:
-    """Whether a claim holds, who decided it, and numbers that refute it."""
+    """z3's answer: with uninterpreted products if these suffice, else exact, part by part."""
     started = time.perf_counter()
     denied = terms.no(claim)
     nonlinear = any(part.op == "product" or _divides_by_unknown(part)
                     for term in (*given, denied) for part in term.walk())  # fmt: skip
     if not nonlinear:
         return _answer(given, claim, milliseconds)
-    # Products as unknown functions prove most claims; else one condition after the other is easier.
+    # Uninterpreted products prove most claims; otherwise single conditions are easier than all.
     if _Query(False, milliseconds).ask([*given, denied]) == "unsat":
         return "proved", "z3, linear", None
     for part in claim.walk():
-        # Numbers are easier to find where a function is called outside of its domain.
+        # A counterexample is easier to find where a function is called outside of its domain.
         if part.op == "choice" and _is_anything(part.args[2]):
             there = terms.replaced(claim, {part: part.args[2]}.get)
             found = _answer([*given, terms.no(part.args[0])], there, _OF_A_PART)
@@ -132,10 +132,9 @@ def _by_z3(given: Sequence[Term], claim: Term, milliseconds: int) -> _Answer:
 
 
 def parts_of(claim: Term) -> list[tuple[list[Term], Term]]:
-    """Claims that together make up the claim, each with the assumptions it may use.
+    """Smaller claims that together are the claim, each with further assumptions it may use.
 
-    Two conjunctions are the same if each implies every condition of the other. Conditions that
-    stand in both need no claim, so `(a & b) <-> (a & c)` gives "a, b imply c" and "a, c imply b".
+    For example, `(a & b) <-> (a & c)` gives "a and b imply c" and "a and c imply b".
     """
     if claim.op == "both":
         return [([], part) for part in claim.args]
@@ -151,7 +150,7 @@ def parts_of(claim: Term) -> list[tuple[list[Term], Term]]:
 
 
 def _answer(given: Sequence[Term], claim: Term, milliseconds: int) -> _Answer:
-    """Whether a claim holds, who decided it, and numbers that refute it."""
+    """z3's answer with exact products. A counterexample is checked in exact arithmetic."""
     query = _Query(True, milliseconds)
     answer = query.ask([*given, terms.no(claim)])
     if answer == "unsat":
@@ -166,7 +165,7 @@ def _answer(given: Sequence[Term], claim: Term, milliseconds: int) -> _Answer:
 
 
 def is_wrong_at(given: Sequence[Term], claim: Term, model: Model) -> bool:
-    """Whether a model satisfies all assumptions and not the claim, in exact arithmetic."""
+    """Whether a model satisfies all assumptions but not the claim, in exact arithmetic."""
 
     def entry(table: Table, at: int) -> terms.Value:
         return model.entries.get((table.name, at), False if table.kind == "bool" else table.low)
@@ -185,11 +184,11 @@ def is_wrong_at(given: Sequence[Term], claim: Term, model: Model) -> bool:
 
 
 class _OfReals(Exception):
-    """A claim about real numbers, which a model does not decide."""
+    """Evaluation came to a real number, whose value a model does not give."""
 
 
 def needed(given: Sequence[Term], claim: Term) -> list[Term]:
-    """Assumptions about the unknowns of a claim, and about the unknowns of these assumptions."""
+    """The assumptions that share an unknown with the claim, directly or through other ones."""
 
     def unknowns(term: Term) -> frozenset[object]:
         """The variables, single entries, and functions with integer or Boolean results, by name."""
@@ -220,7 +219,7 @@ def _divides_by_unknown(term: Term) -> bool:
 
 @dataclass(frozen=True)
 class _Formula:
-    """A term as a formula of z3, the laws of its functions and tables by z3 id, and inner terms."""
+    """A term as z3's expression, its laws by their z3 id, and the terms that these laws mention."""
 
     value: Any
     laws: dict[int, Any]
@@ -230,11 +229,11 @@ class _Formula:
 _FORMULAS: Final[dict[bool, WeakKeyDictionary[Term, _Formula]]] = {
     exact: WeakKeyDictionary() for exact in (False, True)
 }
-"""Formulas of terms that were asked about; most stand in many questions."""
+"""Translated terms, with exact products or not; most terms occur in many questions."""
 
 
 class _Query:
-    """Terms as formulas of z3. Products are exact if `exact`, else unknown functions."""
+    """A question to z3. Products are exact if `exact`, else uninterpreted functions."""
 
     def __init__(self, exact: bool, milliseconds: int) -> None:
         z3 = self._z3 = solver()
@@ -334,14 +333,14 @@ class _Query:
         if op == "divides":
             c, x = term.args
             found = self._within(terms.remainder(x, c)) == 0
-            # c divides x if it divides -x; the other side may be written with -x.
+            # c divides x if and only if it divides -x, which the claim's other side may have.
             turned = self._function("remainder", [-args[1], args[0]], "int") == 0
             self._laws.append(z3.Implies(args[0] >= 1, found == turned))
             return found
         if op == "wrapped":
             bits, signed = term.data
             low, high = terms.ends_of_bits(bits, signed)
-            # The multiple of 2**bits that is added, mostly 0.
+            # How many times 2**bits is added, mostly 0.
             turns = z3.Int(f"turns {term.serial}")
             found = args[0] + turns * (1 << bits)
             self._laws += [low <= found, found <= high]
@@ -349,7 +348,7 @@ class _Query:
         if op == "apply":
             found = self._function(term.data, args, term.sort)
             if term.data in terms.COMMUTE:
-                # Arguments are sorted by their text, and may be equal in another order.
+                # Arguments are sorted by serial number: equal ones may be in another order.
                 self._laws.append(found == self._function(term.data, args[::-1], term.sort))
             return found
         if op in ("whole", "real_of", "of_bits") or op.startswith("bit"):
@@ -368,7 +367,7 @@ class _Query:
         if terms.is_number(c) and terms.value_of_number(c) >= 1:
             by = terms.value_of_number(c)
             return args[0] / by if term.op == "quotient" else args[0] % by
-        # The other side may be written with -1 - x, whose quotient is -1 less that of x.
+        # The claim's other side may have -1 - x, whose quotient is -1 less the quotient of x.
         turned = [-1 - args[0], args[1]]
         found, other = (self._function(term.op, of, "int") for of in (args, turned))
         most = -1 if term.op == "quotient" else args[1] - 1
@@ -401,11 +400,11 @@ class _Query:
 def settled(
     given: Sequence[Term], of: Sequence[Term], milliseconds: int = MILLISECONDS
 ) -> list[Term]:
-    """The terms simplified as far as that is proved: no wrapping of numbers that stay within their
-    width, and results of functions that are called within their domain.
+    """The terms without wrapping, and without results outside of a function's domain, where it is
+    proved that neither occurs: `int32(x + 1)` becomes `x + 1` if x + 1 fits 32 bits.
 
-    By induction from the inside: if no number leaves its width as long as the numbers inside it do
-    not, none does. Numbers that may leave their width keep their wrapping.
+    All are proved together, by induction from the inside: each number fits if its parts fit. If
+    that fails, each is tried alone, and numbers that may not fit keep their wrapping.
     """
     of = _with_divisors(given, of)
     known = dict.fromkeys(part for term in of for part in term.walk() if _claims(part) is not None)
@@ -432,8 +431,7 @@ def settled(
 
 
 def _with_divisors(given: Sequence[Term], of: Sequence[Term]) -> list[Term]:
-    """The terms with n in place of max(n, 1), for numbers n that are known to be at least 1:
-    divisors are written this way."""
+    """The terms with n in place of max(n, 1) where n >= 1 is proved; divisors are written so."""
     one = terms.number(1)
     plain: dict[Term, Term] = {}
     for part in dict.fromkeys(part for term in of for part in term.walk()):
@@ -470,7 +468,7 @@ def _hoped(part: Term) -> Term:
 
 
 def _is_distance(part: Term) -> bool:
-    """Whether a part is an integer converted to a real number by its bits."""
+    """Whether a part converts an integer to float32 by its bits: of_bits(x) less a constant."""
     if part.op != "apply" or part.data != "subtract" or part.args[0].op != "of_bits":
         return False
     base = part.args[1]
@@ -487,14 +485,14 @@ _FARTHEST: Final = 2**22
 
 
 def _is_anything(term: Term) -> bool:
-    """Whether a term depends on the result of a function outside of its domain."""
+    """Whether a term uses the result of a function outside of its domain."""
     return any(part.op == "entry" and part.data.name == ANYTHING for part in term.walk())
 
 
 def aligned(term: Term, other: Term) -> Term:
-    """The term with quotients split as they are in the other one.
+    """The term with its quotients rewritten by the remainders in the other term.
 
-    If the other one has r = e mod c, then e = c floor(e / c) + r, so
+    If the other term has r = e mod c, then e = c floor(e / c) + r, so
     floor((x - e) / c) = floor((x - r) / c) - floor(e / c).
     """
     parts = [part.args for part in other.walk() if part.op == "remainder"]

@@ -2,7 +2,7 @@
 
 Lists of blocks, slices, ranges and bits are not formulas: a writer makes them for a call. The
 readers here, and those of the formats themselves (`to_dense`), share nothing with the writers. They
-count, because a pair of two slices, or a block that is listed twice, would be computed twice.
+count each pair, because a pair in two slices, or in a block listed twice, would be computed twice.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ..values.algebra import Mask
 
 BLOCK = 32
 _SMALL = (16, 8)
-"""Of FlashInfer's blocks at most: those of keys divide the keys."""
+"""FlashInfer's blocks have at most as many queries and keys; their keys divide those of a call."""
 
 Read = Callable[[], torch.Tensor]
 

@@ -1,10 +1,10 @@
-"""Terms over mathematical integers: the meaning of formulas and of the texts that run.
+"""Terms over mathematical integers: the meaning of formulas and of generated text.
 
-A formula and the text rendered of it become terms of this one kind, by code that shares nothing
-else. Integers are those of mathematics; a machine's integer of `bits` bits is `wrapped(term,
-bits)`, the number in its range that is equal modulo 2**bits. Real numbers are float32. An operation
-on them is an unknown function: equal arguments in the same order give equal results, and a sum in
-another order is another number.
+A formula, and the text generated for it, become terms by two readers that share no other code.
+Integers are unbounded; a machine's integer of `bits` bits is `wrapped(term, bits)`, the number in
+its range that is equal modulo 2**bits. Real numbers are float32. An operation on them is an
+uninterpreted function: equal arguments in the same order give equal results, and a sum in another
+order is another number.
 
 Integers are kept as polynomials over *atoms* (variables, entries of tables, quotients, choices …),
 so `a + b` and `b + a` are one object. Equal terms are the same object: compare them with `is`.
@@ -55,8 +55,8 @@ class Term:
         return negate(self)
 
     def walk(self, known: Container[int] = ()) -> Iterator[Term]:
-        """All parts of the term, each once, arguments first. Parts whose serial numbers are in
-        `known` are left out, and so are their arguments."""
+        """All parts of the term, each once, arguments first. Parts with serial numbers in `known`
+        are left out, with their arguments."""
         seen: set[int] = set()
         stack: list[tuple[Term, bool]] = [(self, False)]
         while stack:
@@ -71,9 +71,9 @@ class Term:
 
 @dataclass(frozen=True)
 class Table:
-    """A tensor as kernels see it: entries one after the other.
+    """A tensor as kernels see it, a flat array.
 
-    `kind` is the sort of an entry; `low` and `high` are the ends of its dtype if it is an integer.
+    `kind` is the sort of its entries; `low` and `high` are the ends of an integer dtype.
     """
 
     name: str
@@ -88,7 +88,7 @@ _made = 0
 
 def _term(op: str, sort: Sort, args: tuple[Term, ...] = (), data: Any = None) -> Term:
     global _made
-    # 1, 1.0 and True are equal as keys; sums have integers alone.
+    # 1, 1.0 and True are equal as keys, so the type is part of a key; sums have integers alone.
     told = data if op == "sum" else (type(data), repr(data))
     key = (op, sort, tuple([arg.serial for arg in args]), told)
     found = _KNOWN.get(key)
@@ -222,7 +222,7 @@ def remainder(x: Term, c: Term) -> Term:
 
 
 def _divided(x: Term, c: Term) -> tuple[Term | None, Term]:
-    """x as `whole * c + rest`; `whole` has the multiples of c among the terms of x, None for none.
+    """x as `whole * c + rest`: 7 y + z divided by 4 is y * 4 + (3 y + z). None if `whole` is 0.
 
     Coefficients are divided towards zero, so that x and -1 - x are written alike.
     """
@@ -257,19 +257,19 @@ def _leads_negative(x: Term) -> bool:
 
 
 def truncated_quotient(x: Term, c: Term) -> Term:
-    """x / c rounded towards zero, for c >= 1: the division of processors."""
+    """x / c rounded towards zero, for c >= 1, as processors divide."""
     towards = negate(quotient(negate(x), c))
     return quotient(x, c) if never_negative(x) else _natural(at_least(x), quotient(x, c), towards)
 
 
 def truncated_remainder(x: Term, c: Term) -> Term:
-    """The remainder of that division, with the sign of x."""
+    """The remainder of `truncated_quotient`, with the sign of x."""
     below = negate(remainder(negate(x), c))
     return remainder(x, c) if never_negative(x) else _natural(at_least(x), remainder(x, c), below)
 
 
 NATURAL: Final = "natural"
-"""Marks the choice in a processor's division, by the sign of the dividend."""
+"""Marks a choice by the sign of the dividend, in a division rounded towards zero."""
 
 
 def _natural(chosen: Term, then: Term, otherwise: Term) -> Term:
@@ -317,7 +317,7 @@ def _extreme(op: Literal["least", "most"], terms: tuple[Term, ...]) -> Term:
 
 
 def bitwise(op: BitOperation, left: Term, right: Term) -> Term:
-    """An operation on the bits of two's complement, with as many bits as the numbers need."""
+    """A bitwise operation in two's complement, with as many bits as the numbers need."""
     for x, y in ((left, right), (right, left)):
         if op == "bitxor" and x.op == "sign":
             # x is -1 or 0: all bits are flipped, or none.
@@ -477,7 +477,7 @@ def equal(left: Term, right: Term) -> Term:
 
 
 def divides(c: Term, x: Term) -> Term:
-    """Whether x is a multiple of c >= 1; y replaces y mod c in x."""
+    """Whether c >= 1 divides x. In x, y mod c is replaced by y."""
     x = add(*[
         multiply(number(times), *[
             atom.args[0] if atom.op == "remainder" and atom.args[1] is c else atom
@@ -540,7 +540,7 @@ def same(left: Term, right: Term) -> Term:
 
 
 def choice(chosen: Term, then: Term, otherwise: Term) -> Term:
-    """`then` where the condition holds, else `otherwise`; of one sort."""
+    """`then` where the condition holds, else `otherwise`; both have one sort."""
     if chosen is TRUE or then is otherwise:
         return then
     if chosen is FALSE:
@@ -570,7 +570,7 @@ def real(value: float) -> Term:
 
 
 def apply(name: str, *args: Term, sort: Sort = "real") -> Term:
-    """An operation on real numbers, rounded once; an unknown function to the provers."""
+    """An operation on real numbers, rounded once; to the provers, an uninterpreted function."""
     if name in ("minimum of numbers", "maximum of numbers") and all(map(_is_no_nan, args)):
         name = name.removesuffix(" of numbers")
     if name in COMMUTE:
@@ -579,7 +579,7 @@ def apply(name: str, *args: Term, sort: Sort = "real") -> Term:
 
 
 def _is_no_nan(term: Term) -> bool:
-    """Whether the form of a term shows that it is not NaN; calls refuse NaN as a number."""
+    """Whether the form of a term shows that it is not NaN; calls refuse NaN for a mask's number."""
     if term.op == "apply" and term.data in ("minimum", "maximum"):
         return all(map(_is_no_nan, term.args))
     if term.op == "real":
@@ -610,7 +610,7 @@ _BUILDERS: Final[dict[str, Callable[..., Term]]] = {
 
 
 def rebuilt(term: Term, args: tuple[Term, ...]) -> Term:
-    """The same operation on other arguments."""
+    """The term's operation on other arguments."""
     if all(new is old for new, old in zip(args, term.args, strict=True)):
         return term
     if term.op == "sum":
@@ -631,7 +631,7 @@ def rebuilt(term: Term, args: tuple[Term, ...]) -> Term:
 
 
 def replaced(term: Term, replace: Callable[[Term], Term | None]) -> Term:
-    """The term with parts put in place of others, from the inside out."""
+    """The term with each part for which `replace` gives another one replaced, inner parts first."""
     done: dict[int, Term] = {}
     for part in term.walk():
         new = rebuilt(part, tuple([done[arg.serial] for arg in part.args]))
@@ -653,8 +653,8 @@ def computed(
 
     Args:
         term: the term.
-        values: of its variables, by name.
-        entries: the entry of a table at an offset.
+        values: the values of its variables, by name.
+        entries: gives the entry of a table at an offset.
         reals: `reals(name, *args)` computes operations on real numbers, those named by `apply`,
             and "whole", "real_of" and "of_bits".
     """
@@ -706,7 +706,6 @@ _PYTHON: Final[dict[str, Callable[..., Any]]] = {
 
 
 def shown(term: Term) -> str:
-    """A term as text."""
     op, args = term.op, [shown(arg) for arg in term.args]
     if op == "sum":
         constant, coefficients = term.data
