@@ -1,7 +1,7 @@
-"""Bits of pairs: readers find the bit that was computed for the same pair.
+"""Bits of pairs: a kernel that looks up a bit finds the one computed for the same pair.
 
 The maker (`kernels/kept_bits.py`) stores a bit for each query and key; readers find it by the
-numbers of the call's layout (`backends.triton.kept.BitsLayout`). Both are read from their source
+strides of the call's layout (`backends.triton.kept.BitsLayout`). Both are read from their source
 for one element of a block. A pair's bit is bit `column % 32` of word `column // 32` of its row.
 Rows are grouped by *member*: a batch entry and a head, as far as the mask depends on them.
 """
@@ -27,7 +27,7 @@ SIDE: Final = 64  # rows and columns that a program of the maker computes
 LINES: Final = 64
 COLUMNS: Final = 256
 SIZES: Final = (8, 16, 32, 64, 128, COLUMNS)
-"""Columns of a reader's tile, which begins at a multiple of as many."""
+"""Numbers of columns of a reader's tile, which begins at a multiple of this number."""
 _WORD: Final = 32
 _MOST: Final = 2**26
 _BITS: Final = Table("bits", "int", -(2**31), 2**31 - 1)
@@ -98,7 +98,7 @@ class _Square:
 
     @property
     def line(self) -> Term:
-        """The row among those that are made."""
+        """The row's number among the rows that the launch makes."""
         return terms.add(terms.multiply(number(SIDE), self.down), _OF_ROW)
 
     @property
@@ -341,7 +341,7 @@ def _found_in_tiles(sources: Sources | None, milliseconds: int) -> tuple[Step, .
     asked: list[tuple[int, Term]] = []
 
     def bits_at(table: Pointer, row_of: Number, index: Number, size: int) -> Any:
-        """In place of the lookup in whole rows, which `_found` is about."""
+        """Stands for the lookup in whole rows, which `_found` proves."""
         own = table.at is number(0) and isinstance(size, int)
         walker.claim("of the table", terms.truth(own))
         walker.claim(

@@ -32,12 +32,11 @@ _MOST: Final = 2**30  # intervals of a list
 
 @lru_cache(maxsize=1)
 def skeleton() -> str:
-    """The source of the loop."""
     return (Path(next(iter(native.__path__))) / "skeleton.cpp").read_text()
 
 
 class Walk(Walker):
-    """A walker that knows the words of the loop's invariants."""
+    """A walker with the functions that invariants of the C++ loop use, such as `visits`."""
 
     def __init__(self, text: str, milliseconds: int) -> None:
         module = Module(python_of(text, NAMES), f"{FILE}.cpp")
@@ -59,7 +58,7 @@ class Walk(Walker):
         return self.unknown(name, low, high, INT64)
 
     def at_any(self, low: int, count: Term, claim: Term) -> Term:
-        """A fact about every place low <= a < count."""
+        """The claim for every place low <= a < count."""
         return terms.either(terms.no(terms.within(number(low), PLACE, count)), claim)
 
     def in_order(self, of: Intervals, count: Term) -> Term:
@@ -200,13 +199,13 @@ def _block(walk: Walk) -> tuple[Number, Number]:
 
 
 def _met(walk: Walk, found: Any, table: tuple[Any, Any], block: tuple[Any, Any]) -> Term:
-    """The law of `meets`: if it is false, no key of the block lies in an interval."""
+    """What `meets` says: if it is false, no key of the block lies in an interval."""
     none = terms.no(terms.both(inside(block, KEY), walk.holding(*table)))
     return terms.either(as_number(found).as_condition, none)
 
 
 def _held(walk: Walk, found: Any, table: tuple[Any, Any], block: tuple[Any, Any]) -> Term:
-    """The law of `holds`: if it is true, each key of the block lies in an interval."""
+    """What `holds` says: if it is true, each key of the block lies in an interval."""
     of = terms.both(as_number(found).as_condition, inside(block, KEY))
     return terms.either(terms.no(of), walk.holding(*table))
 
@@ -229,7 +228,7 @@ class _Spans(NamedTuple):
 
 
 def _spans(walk: Walk) -> _Spans:
-    """Two unchanging lists of intervals, with the laws of `meets` and `holds`."""
+    """Two lists of intervals that no store changes; `meets` and `holds` are known by their laws."""
 
     def says(law: Callable[..., Term], of: Intervals, count: Any, *block: Any) -> Number:
         found = walk.fresh("said", BOOL)
@@ -270,7 +269,7 @@ def _blocks(walk: Walk) -> None:
 
 
 def _visit(state: Any, first: Any, count: Any, masked: Any) -> Any:
-    """Counts the visit to a block of `count` keys, if key t is among them."""
+    """The state after a visit to a block of `count` keys, which counts if key t is among them."""
     visits, bare = state
     begin, many = (as_number(part).term for part in (first, count))
     mine = terms.within(begin, KEY, terms.add(begin, many))

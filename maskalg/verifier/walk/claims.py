@@ -42,16 +42,16 @@ _EXAMPLES: Final[dict[str, Callable[[Sources | None], str | None]]] = {
     "hopper_": lambda sources: wrong_walk_of_hopper(sources) or wrong_rows(sources),
     **dict.fromkeys([function for function, *_ in marks.LEMMAS], wrong_marks), "": wrong_walk,
 }  # fmt: skip
-"""Functions that run a text on small tables, by the first letters of the functions they check."""
+"""Functions that run a text on small tables, by a prefix of the names of functions they check."""
 
 
 @lru_cache(maxsize=2)
 def of_installed_kernels(cpu: bool, kept: bool = True) -> tuple[Claim, ...]:
     """The claims about the kernels of GPUs, or the C++ loop, once in a process.
 
-    They depend on source text alone. Once all are proved, the cache folder keeps that result
-    (`kept`) for the same text, verifier and z3, and each claim says when it was proved. If a source
-    file changed since this file was imported, the cache is neither read nor written.
+    Once all are proved, the cache folder keeps that result (`kept`) for the same source text and
+    versions of Python and z3, and each claim says when it was proved. If a source file changed
+    since this file was imported, the cache is neither read nor written.
     """
 
     def asked(function: str) -> bool:
@@ -92,8 +92,8 @@ def _kept(path: Path) -> tuple[Claim, ...]:
 
 
 def _digest(folders: Iterable[Path] | None = None) -> str:
-    """A digest of the text of the package and of the kernels. It decides the proofs of the walk,
-    together with the versions of z3 and Python."""
+    """A digest of the source of the package and of the kernels. The proofs of the walk depend on
+    this source and on the versions of z3 and Python alone."""
     digest = sha256()
     for folder in folders or (Path(maskalg.__file__).parent, kernel_folder()):
         for file in sorted([*folder.rglob("*.py"), *folder.rglob("*.cpp")]):
@@ -108,7 +108,7 @@ _AT_IMPORT: Final = _digest()
 def _listed(
     only: Callable[[str], bool], sources: Sources | None = None, milliseconds: int = 10_000
 ) -> Iterator[tuple[str, str, Callable[[], Any]]]:
-    """The functions, texts and proofs of the claims to make."""
+    """The claims to make: for each one its function, its text and its proof."""
 
     def made(proofs: Iterable[Proof]) -> Iterator[tuple[str, str, Callable[[], Any]]]:
         for function, text, prove in proofs:

@@ -1,11 +1,11 @@
-"""The walk of Hopper's kernels, whose warps go over the runs of a row each by itself, tile by tile.
+"""The walk of Hopper's kernels: each group of warps goes over the runs of a row, tile by tile.
 
-One group of warps loads, others compute. All of them begin with `first_tile` and go on with
-`next_tile` of the same row, and count tiles in i, which says where in shared memory a tile lies. So
-the i-th tile that is loaded is the i-th that is computed. Of each loop it is proved that it goes
-over every touched tile once and no other, and that i counts them; of the places in shared memory,
-that tiles which are there together lie apart. What is not read here, and trusted: the barriers
-that make one group wait for another, and the asynchronous copies and products between them.
+One group of warps loads, others compute. Each begins with `first_tile`, goes on with `next_tile` of
+the same row, and counts tiles in i, which says where in shared memory a tile lies. So the i-th tile
+that is loaded is the i-th that is computed. The proofs show that each loop visits every touched
+tile once and no other, that i counts tiles, and that tiles in shared memory at the same time do not
+overlap. Trusted, because not read: the barriers between groups, the asynchronous copies and the
+products.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class _State(NamedTuple):
 
 
 class _Walk:
-    """Reads how a function changes `run` and i, and skips the rest."""
+    """Reads the statements of a function that change `run` or i, and skips all others."""
 
     def __init__(self, walker: Walker) -> None:
         self.walker = about_tiles(walker)
@@ -63,7 +63,7 @@ class _Walk:
         return _State(counts[0], counts[1], flags[0], counts[2], counts[3], flags[1])
 
     def invariant(self, state: _State, turns: Term) -> Term:
-        """Touched tiles before the run are visited, the rest of it is a run, and i counts turns."""
+        """Touched tiles before the run are visited, what is left is a run, and i counts turns."""
         done = terms.both(TOUCHED, terms.greater(state.tile, TILE))
         return terms.both(
             terms.at_least(state.tile),
@@ -112,7 +112,7 @@ class _Walk:
         return state
 
     def branch(self, statement: ast.If, state: _State, options: dict[str, bool]) -> _State:
-        """The state after the branch of an `if` that `options` chooses; all options are tried."""
+        """The state after the branch of an `if` that `options` chooses (`_loops` tries all)."""
         chosen = options.setdefault(ast.unparse(statement.test), True)
         if of_run(statement.test):
             more = self.holds(statement.test, state)

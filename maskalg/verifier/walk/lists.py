@@ -1,8 +1,8 @@
-"""Lists of intervals, of any length, that a function changes, as terms.
+"""Lists of intervals as terms: lists of any length, in which a function stores entries.
 
-The entry at a place is an unknown function of the place, until one is stored there. A fact about
-*any* place, `a`, is used at each place that occurs in a claim. So no proof is by induction over a
-list.
+An entry is an uninterpreted function of its place, until another one is stored there. A fact about
+an arbitrary place `a` is used at each place that occurs in a claim. So no proof is by induction
+over a list.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..reading.values import INT64, Indexed, Number
 from ..terms import Term
 
 PLACE: Final = terms.variable("a")
-"""Any place of a list."""
+"""An arbitrary place of a list."""
 
 FARTHEST: Final = 2**62
 _serials = itertools.count()
@@ -30,7 +30,7 @@ class Intervals(Indexed):
 
     Attributes:
         read: the first (side 0) or the end (side 1) of the interval at a place.
-        put_in: called with the place and the number of a store; returns the number.
+        put_in: called for each store with the place and the number; returns the number as a term.
         changed: the places that were stored to.
     """
 
@@ -61,7 +61,6 @@ class Intervals(Indexed):
         )
 
     def unknown(self) -> Intervals:
-        """A list of unknown entries."""
         return unknown(self.name, self.put_in)
 
     def holds(self, place: Term, key: Term) -> Term:
@@ -101,7 +100,7 @@ def _place(index: Term) -> tuple[Term, int]:
 
 
 class Facts:
-    """Facts about lists of intervals: the meaning of `within`, and facts about any place."""
+    """Facts about lists of intervals: the meaning of `within`, and facts about arbitrary places."""
 
     def __init__(self) -> None:
         self._lists: dict[str, Intervals] = {}
@@ -148,7 +147,7 @@ class Facts:
 
 
 def of_any_place(term: Term) -> bool:
-    """Whether a fact is about any place."""
+    """Whether a fact is about an arbitrary place."""
     return any(part is PLACE for part in term.walk())
 
 

@@ -4,9 +4,9 @@
     while j < NO_TILE:
 
 The invariant is proved to hold before the loop, and to hold after a turn if it held before. So
-after the loop it holds, and the loop's condition is false. The body is read from the source as
-hooks are: another body is another proof. Every loop has to end: its `until`, an integer, is proved
-to shrink.
+after the loop it holds, and the loop's condition is false. The body is read from the kernel's
+source, so a changed body needs a new proof. A `while` states an integer, `# until: NO_TILE - j`,
+which is proved to be at least 0 before each turn and to shrink. So the loop ends.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ _MEASURE: Final = "# until: "
 
 @dataclass(frozen=True)
 class Table(Indexed):
-    """A sequence of any number of intervals of tiles [first, end).
+    """A list of any number of intervals [first, end) of tiles.
 
-    `within(table, i, t)`, in an invariant, says that tile t lies in one of the first i.
+    `within(table, i, t)`, in an invariant, says that tile t lies in one of the first i intervals.
     """
 
     name: str
@@ -59,12 +59,11 @@ class Step:
 
 
 Proof = tuple[str, str, Callable[[Any], None]]
-"""A function of the kernels, by its file and name; a claim about it; and what proves the claim with
-a walker."""
+"""The file and name of a kernel's function; a claim about it; and the proof, run with a walker."""
 
 
 class Unproved(Exception):
-    """A step was not proved; it is the last one of `steps`."""
+    """A step was not proved: the last of `steps`."""
 
     def __init__(self, steps: tuple[Step, ...]) -> None:
         super().__init__(steps[-1].text)
@@ -72,11 +71,11 @@ class Unproved(Exception):
 
 
 class Walker:
-    """Reads a function with loops, and proves its invariants on the way.
+    """Reads a function, and proves the invariants of its loops on the way.
 
     Args:
         module: the function's module.
-        summaries: results of functions that are proved elsewhere, and words of invariants.
+        summaries: stand-ins for functions that are proved elsewhere, and functions of invariants.
         milliseconds: time limit of a step.
     """
 
@@ -111,7 +110,6 @@ class Walker:
         return found
 
     def fresh(self, name: str, of: Type = INT32) -> Number:
-        """An unknown of a type."""
         if of.kind == "int":
             return self.unknown(name, *of.ends, of)
         self._fresh += 1
@@ -125,11 +123,11 @@ class Walker:
         return Number(found, of)
 
     def define(self, name: str, of: Callable[..., Any]) -> None:
-        """Define the result of a function, or a word of invariants."""
+        """Define what a function returns, in the text or in an invariant."""
         self._words[name] = of
 
     def run_loop(self, function: str, scope: dict[str, Any]) -> None:
-        """Read the first loop of a function and the statement before it, with the names in `scope`.
+        """Read a function's first loop and the statement before it, with the names in `scope`.
 
         Other names in the loop are unknown numbers.
         """
@@ -153,9 +151,9 @@ class Walker:
             self.reader._statement(_Stores().visit(statement), scope)
 
     def mean(self, name: str, meaning: Callable[..., Term]) -> Callable[..., Number]:
-        """A word of invariants, true if and only if `meaning` of its arguments is.
+        """A condition with a name, for invariants: true if and only if `meaning` is.
 
-        The meaning may use the same word with smaller numbers.
+        The meaning may be recursive: it may use the name with smaller numbers.
         """
         self._meanings[name] = meaning
 
@@ -190,7 +188,6 @@ class Walker:
         self.given.append(claim)
 
     def call(self, name: str, *args: Any) -> Any:
-        """The result of a function of the module."""
         return self.reader.call(name, *args)
 
     # --- words of invariants --------------------------------------------------------------------
@@ -219,7 +216,7 @@ class Walker:
         return Number(word(as_number(count).term, at), BOOL)
 
     def _laws(self, claim: Term) -> list[Term]:
-        """The meanings of the words that occur, and the order of products."""
+        """The meanings of the named conditions that occur, and the order of products."""
         laws: dict[Term, None] = {}
         for term in [*self.given, claim]:
             for part in term.walk():
@@ -257,7 +254,7 @@ class Walker:
         for each in changed:
             scope[each] = self._unknown(each, scope[each])
         if counter is not None:
-            # A range goes from its first number up, in steps of 1 not past its end.
+            # A range goes up from its start; in steps of 1 it does not pass its end.
             start, end, step = (as_number(each).term for each in ends)
             self.given.append(terms.greater_equal(scope[counter].term, start))
             if step is terms.number(1):
@@ -331,7 +328,7 @@ class Walker:
         return value.unknown() if isinstance(value, Intervals) else value
 
     def intervals(self, name: str, count: Term) -> Intervals:
-        """A list of intervals; a function may change the first `count`."""
+        """A list of intervals, of which the function read may change the first `count`."""
 
         def put_in(place: Term, value: Number) -> Term:
             within = terms.within(terms.number(0), place, count)
@@ -407,7 +404,7 @@ def _comments(module: Module, loop: ast.stmt, kind: str) -> list[str]:
 
 
 def _assigned(loop: ast.For | ast.While) -> list[str]:
-    """The names that a loop changes, its counter among them."""
+    """The names that a loop changes, with its counter."""
     found: dict[str, None] = {}
     for part in ast.walk(loop):
         changed = part.value if isinstance(part, ast.Subscript) else part
@@ -443,7 +440,6 @@ def first_loop(tree: ast.FunctionDef) -> tuple[ast.stmt, ast.While]:
 
 
 def function_of(module: Module, name: str) -> ast.FunctionDef:
-    """The syntax of a function."""
     found = module.find(name)
     if not isinstance(found, Function):
         raise NotDefined(f"a function {name}")

@@ -28,19 +28,19 @@ from .runs import NO_TILE, TILE, about_tiles, claim_run, is_run, next_run
 
 BLOCKS: Final = (16, 32, 64, 128, 256)
 SIDES: Final = (64, 128)
-"""Positions of cells that may be smaller than a tile."""
+"""Sizes of cells, in positions, that may be smaller than a tile."""
 LONGEST: Final = 2**28
 _MOST_CELLS: Final = 2**28
 _FARTHEST: Final = 2**30 + 2**27
-"""The tile that a row may be asked from."""
+"""The last tile j from which a run may be asked for."""
 
 KEPT, DROPPED = terms.variable("kept", "bool"), terms.variable("dropped", "bool")
 """Whether tile t keeps a pair of one row of cells, and whether it drops one."""
 
 
 class _Found(NamedTuple):
-    """A tile from j on that a row keeps, NO_TILE without one; up to which tile all pairs are kept,
-    and up to which some are."""
+    """A result of `_marked_run`: the first tile from j on with a kept pair (NO_TILE if there is
+    none), the end of the full tiles from there on, and the end of those with a kept pair."""
 
     first: Any
     full: Any
@@ -97,7 +97,7 @@ def _of_cells(walker: Walker, block: int, side: Term) -> None:
     walker.given += tile.facts()
 
     def plain(*parts: Term) -> list[Term]:
-        """Results, without wrapping."""
+        """The results without wrapping, where this is proved."""
         of_side = {power_of_two(grain_bits.term): side}
         sized = [terms.replaced(part, of_side.get) for part in parts]
         in_order = [law for part in sized for law in tile.order(part)]
@@ -130,11 +130,12 @@ def _of_cells(walker: Walker, block: int, side: Term) -> None:
 
 _FIRST, _PAST, _IS_PARTIAL = (terms.variable(name) for name in ("cell", "cell past", "partial"))
 _CODE: Final = terms.add(terms.multiply(number(2), _FIRST), _IS_PARTIAL)
-"""The run that is stored for a cell: first cell, the one past it, and 1 if it is PARTIAL."""
+"""The first number of a cell's stored run: twice its first cell, plus 1 if PARTIAL; the second is
+the cell past the run."""
 
 _KEPT_CELL, _DROPPED_CELL = terms.variable("kept cell"), terms.variable("dropped cell")
-"""Cells of the tile: one that is not EMPTY if it keeps a pair, one that is not FULL if it drops
-one among the keys."""
+"""A cell of the tile that is not EMPTY, if the tile keeps a pair; and a cell of it that is not
+FULL, if the tile drops a pair before the last key."""
 
 
 @dataclass(frozen=True)
@@ -147,7 +148,8 @@ class _Tile:
     length: Term
 
     def order(self, of: Term) -> list[Term]:
-        """Cells lie in the order of their numbers, the one that a place lies in among them."""
+        """Laws: cells begin in the order of their numbers. The cells are those of the proof, and
+        those that positions in `of` lie in."""
         if terms.is_number(self.side):
             return []
         (many,) = terms.polynomial(self.side)
@@ -268,8 +270,8 @@ def _any_found(walker: Walker, j: Term, kept: Term, dropped: Term, tile: Term) -
 def _either_way(from_last: int, walker: Walker) -> None:
     """Proof steps for runs from either end of a row.
 
-    With from_last 1 the row's cells, filled up to a multiple of four, are counted from the last:
-    tile t from the last is tile t + skipped of all that they fill.
+    With from_last 1 cells are counted from the last one, after padding the row to a multiple of
+    four cells: tile t from the last is tile t + skipped of the padded row.
     """
     for block in BLOCKS:
         _of_cells_either_way(about_tiles(walker.again()), block, from_last)
@@ -279,7 +281,7 @@ def _of_cells_either_way(walker: Walker, block: int, from_last: int) -> None:
     j, grain_bits = walker.unknown("j", 0, 2**30), walker.unknown("grain_bits", 6, 26)
     q0, q1, first_row = (walker.unknown(name, 0, LONGEST) for name in ("q0", "q1", "first_row"))
     length = walker.unknown("kv_len", 1, LONGEST)
-    # A cell has a multiple of 64 positions, and four have whole tiles.
+    # A cell has a multiple of 64 positions, so that four cells are whole tiles.
     sixty_fours = terms.variable("positions of a cell, in 64s")
     side = terms.multiply(number(64), sixty_fours)
     four = terms.multiply(number(4), side)

@@ -1,9 +1,9 @@
 """Runs of tiles, proved from the text of `kernels/runs.py` for every table of intervals.
 
-NEXT_RUN returns the run from tile j on: tiles `first <= t < end`, PARTIAL or not. Five conditions
-about it and any tile t (`conditions`) are proved for each function that finds runs. From these
-alone it is proved that loops over runs visit each touched tile once and no other, and evaluate the
-mask in each tile with a pair to drop.
+NEXT_RUN returns the next run at or after tile j: tiles `first <= t < end`, PARTIAL or not. Five
+conditions on a run and an arbitrary tile t (`conditions`) are proved for each function that finds
+runs. From these alone it is proved that loops over runs visit each touched tile once and no other,
+and evaluate the mask in each tile with a pair to drop.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Sources = dict[str, str]
 
 
 def conditions(j: Term, run: Any, touched: Term, unfull: Term, tile: Term) -> dict[str, Term]:
-    """Facts about the run from tile j on, for any tile."""
+    """The conditions on the next run at or after tile j, for an arbitrary tile."""
     first, end = (as_number(part).term for part in run[:2])
     masked = as_number(run[2]).as_condition
     within = inside(run[:2], tile)
@@ -53,7 +53,7 @@ def conditions(j: Term, run: Any, touched: Term, unfull: Term, tile: Term) -> di
 
 
 def about_tiles(walker: Walker) -> Walker:
-    """The walker with tile t, which is any."""
+    """The walker, with an arbitrary tile t."""
     walker.names |= {"t": Number(TILE, INT32)}
     walker.given += between(0, TILE, 2**30 - 1)
     return walker
@@ -114,7 +114,7 @@ def _of_spans(walker: Walker) -> None:
 def _either_way(from_last: int, walker: Walker) -> None:
     """Proof steps for runs from either end, given the law proved for `run_of_spans`.
 
-    With from_last 1 tile t is number count - 1 - t.
+    With from_last 1, runs count tiles from the last: their tile t is tile count - 1 - t of the row.
     """
     about_tiles(walker)
     j = walker.unknown("j", 0, 2**30)
@@ -139,7 +139,7 @@ def _either_way(from_last: int, walker: Walker) -> None:
     ]
 
     def of_spans(j: Any, touched: Any, unfull: Any, length: Any, block: Any) -> Any:
-        # Its last condition on the table: nothing is cut behind the last of these tiles.
+        # `run_of_spans` takes tiles from length // block on as cut: here none of the row's.
         at = terms.quotient(as_number(length).term, as_number(block).term)
         walker.claim("all tiles are whole ones", terms.equal(at, count))
         behind = terms.greater_equal(TILE, count)
@@ -163,7 +163,7 @@ def _either_way(from_last: int, walker: Walker) -> None:
 
 
 def any_run(walker: Walker, j: Term, touched: Term = TOUCHED, unfull: Term = UNFULL) -> Any:
-    """A run from tile j on, known only by the conditions."""
+    """The next run at or after tile j, known only by the conditions."""
     run = (walker.fresh("first"), walker.fresh("end"), walker.fresh("partial", BOOL))
     walker.given += conditions(j, run, touched, unfull, TILE).values()
     return run
@@ -178,7 +178,8 @@ def claim_run(
 
 
 def is_run(touched: Term = TOUCHED, unfull: Term = UNFULL) -> Callable[..., Number]:
-    """A word of invariants: the conditions, about the run from its first tile on."""
+    """The function `is_run` of invariants: whether a run, from its first tile on, satisfies the
+    conditions."""
 
     def word(first: Any, end: Any, masked: Any = True) -> Number:
         every = conditions(as_number(first).term, (first, end, masked), touched, unfull, TILE)
@@ -200,7 +201,7 @@ def next_run(walker: Walker, touched: Term = TOUCHED, unfull: Term = UNFULL) -> 
 
 _OF_TILE: Final = {"touched": Number(TOUCHED, BOOL), "unfull": Number(UNFULL, BOOL)}
 NOTHING: Final = (Number(number(0), INT32), Number(FALSE, BOOL))
-"""How often tile t was visited, and whether without its mask: at first."""
+"""The state before any visit: how often tile t was visited, and whether ever without its mask."""
 
 
 def visit(
@@ -208,7 +209,7 @@ def visit(
 ) -> Any:
     """Counts visits to tile t among tiles first, first + step, … below end.
 
-    Checked are pairs by the mask, and rows by the length.
+    `checks` say whether the mask checks pairs, and the length rows; a visit is masked if both do.
     """
     visits, bare = state[:2]
     mine = inside((first, end), TILE)
@@ -223,7 +224,7 @@ def visit(
 
 
 def _a_step_from(first: Term, step: Term) -> Term:
-    """Whether tile t lies a multiple of the step from the first one."""
+    """Whether tile t lies a multiple of the step from the first tile."""
     if first.op == "choice":
         chosen, then, otherwise = first.args
         return terms.choice(chosen, _a_step_from(then, step), _a_step_from(otherwise, step))
@@ -231,7 +232,7 @@ def _a_step_from(first: Term, step: Term) -> Term:
 
 
 def count_visits(walker: Walker) -> None:
-    """Define the words of invariants about a state of `visit`."""
+    """Define `visits` and `unmasked`, which invariants ask of a state of `visit`."""
     walker.define("visits", lambda state: state[0])
     walker.define("unmasked", lambda state: state[1])
 
@@ -294,7 +295,7 @@ def _parts(walker: Walker) -> None:
 
 
 def _turns(walker: Walker) -> None:
-    """Proof steps for a block of stored elements: tile t is one of them, or none."""
+    """Proof steps for a block of stored elements, which may have the element of tile t."""
     about_tiles(walker)
     lane = terms.variable("lane")
     row, tiles = (walker.unknown(name, 0, 2**20) for name in ("row", "tiles"))

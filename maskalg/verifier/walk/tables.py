@@ -4,8 +4,7 @@ Runs that follow from closed forms are proved for every call (`verifier/claims.p
 the host labels tiles, by digits of positions or from summaries of tensors, and kernels look up
 runs in these labels. They are checked here for one call: the text of the kernels is run on the
 labels, as in `examples/`, and each tile that it visits, leaves out or does not mask is compared
-with the elements of the formula. The runs of blocks of keys that the CPU loop gets are compared
-likewise.
+with the elements of the formula. So are the runs of keys that the CPU loop gets.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ _LENGTH: Final = 512
 
 
 def extents_of(form: Bound, length: int | None) -> Extents:
-    """A call of `length` queries and keys; by default, of as many as the tensors are for."""
+    """A call of `length` queries and keys; if None, of as many as the tensors are made for."""
     sizes: dict[str, list[int]] = {"q_idx": [], "kv_idx": [], "batch": [], "head": []}
     for slot, axis, index in form.structure.table_indices:
         if index.op == "index":
@@ -76,7 +75,7 @@ def claims_of_call(
     looked_up_only: bool = False,
     sources: Sources | None = None,
 ) -> Iterator[Claim]:
-    """Claims that the runs of a call hold every kept pair once, and that full ones hold no other.
+    """Claims that the runs of a call hold every kept pair once, and FULL runs only kept pairs.
 
     Args:
         form: an expression with its numbers and tensors.
@@ -131,7 +130,7 @@ class _Call:
     def checks(
         self, targets: Sequence[Target], looked_up_only: bool
     ) -> Iterator[tuple[str, Callable[[], str | None]]]:
-        """The hooks that find runs, each with the error in its runs, None for none."""
+        """Names of the hooks that find runs, each with a function for the error in its runs."""
         for name, of in _HOOKS if set(targets) - {"cpu"} else ():
             bounds = self._read.bounds(name)
             if bounds.looked_up or not looked_up_only:
@@ -162,7 +161,7 @@ class _Call:
     def _finder(
         self, bounds: Bounds, of: Of, from_last: int, columns: int
     ) -> Callable[..., Iterator[tuple[int, int, bool]]]:
-        """The runs of a row of tiles, found by the kernels' text."""
+        """A function that runs the kernels' text and gives the runs of a row of tiles."""
         layout = layout_of(self.form, self.extents, of)
         marks: Any = None
         if bounds.looked_up:

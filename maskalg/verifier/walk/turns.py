@@ -1,4 +1,4 @@
-"""Turns to add to dQ: counts of the visits in earlier and in later rows, for any visits.
+"""The order in which rows add to dQ: counts of visits in earlier and in later rows, for any visits.
 
 All facts are about one tile of queries. `visits_before(n)` is the number of visits to it in rows
 before n: it grows by `visit(n)` from n to n + 1, is 0 at row 0 and constant after the last row.
@@ -18,7 +18,7 @@ from ..terms import Table, Term, number
 from .loops import Proof, Walker, ordered
 
 _ROWS: Final = (16, 32, 64)
-"""Rows that a program takes at once."""
+"""Rows that a program reads at once."""
 _LANE, _BLOCK, _ACROSS, _ROW = (
     terms.variable(name) for name in ("lane", "block of columns", "lane of columns", "r")
 )
@@ -34,13 +34,13 @@ def _visit(row: Term) -> Term:
 
 
 def _at(row: Term) -> list[Term]:
-    """Facts about `before` at one row."""
+    """Facts about `_before` at one row."""
     none = terms.equal(_before(row), number(0))
     return [*between(0, _before(row), 2**30), terms.either(terms.greater(row, number(0)), none)]
 
 
 def _laws(row: Term) -> list[Term]:
-    """Facts about `before` at a row and at the next one."""
+    """Facts about `_before` at a row and at the next one."""
     after = terms.add(row, number(1))
     none = terms.either(terms.greater(number(0), row), terms.greater_equal(row, _SIZE))
     return [
@@ -70,7 +70,7 @@ def _of_rows(rows: int, walker: Walker) -> None:
     walker.given += _laws(_ROW)
 
     def place_of(pointer: Pointer) -> tuple[Term, int]:
-        """The row of a place in memory, and its half."""
+        """The row of a place in memory, and the half of the table that it lies in."""
         products = [part for part in pointer.at.walk() if part.op == "product"]
         for part in products:
             (other,) = (each for each in part.args if each is not _TILES)

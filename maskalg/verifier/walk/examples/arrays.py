@@ -1,6 +1,7 @@
 """Calls on which kernels of whole blocks go wrong, found by running their text.
 
-Blocks are numpy arrays, and a pointer is an array of places of a memory; others cannot be accessed.
+A block is a numpy array, and a pointer an array of places in a memory; any access outside of the
+memory is an error.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _BLOCK: Final = 16
 _NO_TILE: Final = 2**30
 _WORD: Final = 32
 _NEVER: Final = 7
-"""What stands in memory that nothing was stored in."""
+"""The value of memory that nothing was stored in."""
 
 
 class _Block(np.ndarray[Any, Any]):
@@ -32,11 +33,11 @@ class _Block(np.ndarray[Any, Any]):
         return self.astype(np.int64)
 
     def __iadd__(self, other: Any) -> Any:  # type: ignore[misc]
-        return self + other  # of another shape
+        return self + other  # `other` may have a larger shape
 
 
 class _Memory:
-    """Places of a memory."""
+    """A pointer: an array of places in a memory."""
 
     def __init__(self, of: np.ndarray[Any, Any], at: Any = 0) -> None:
         self.of, self.at = of, at
@@ -73,7 +74,7 @@ def _one_of_all(values: Any, axis: int, _function: object) -> Any:
 
 
 class _Programs:
-    """The kernels of a file as functions, and the program that runs them."""
+    """The kernels of a file as functions, and the indices of the program that runs."""
 
     def __init__(self, file: str, sources: Sources | None) -> None:
         self.at: tuple[int, ...] = (0,)
@@ -194,7 +195,7 @@ def wrong_bits(sources: Sources | None = None) -> str | None:
 
 
 def _squares(drawn: np.random.Generator, shape: tuple[int, ...]) -> Any:
-    """Kept pairs of batch entries and heads, whose squares are empty, full or neither."""
+    """A random mask for each batch entry and head; its squares are empty, full or neither."""
     *members, rows, columns = shape
     labels = drawn.integers(0, 3, (*members, -(-rows // SIDE), -(-columns // SIDE)))
     labels = labels.repeat(SIDE, -2).repeat(SIDE, -1)[..., :rows, :columns]
@@ -262,7 +263,7 @@ def _wrong_bit(programs: _Programs, kept: Any, of_keys: bool) -> str | None:
 
 
 def _tiled(words: Any) -> tuple[Any, int, int]:
-    """A table of tiles that lie in any order, and how many there are down and across."""
+    """The words in tiles, which lie in random order, and the number of tiles down and across."""
     members, rows, _ = words.shape
     of_tile = COLUMNS // _WORD
     padded = np.pad(words, ((0, 0), (0, -rows % LINES), (0, 0)))

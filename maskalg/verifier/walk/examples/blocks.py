@@ -1,6 +1,6 @@
 """Intervals on which the C++ loop over blocks goes wrong, found by running its text on small ones.
 
-The functions run as the same Python from which they are proved.
+The text runs as Python, in the translation that the proofs read.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MOST_STEPS: Final = 20_000
 
 
 class _List(list[int]):
-    """A list that counts how often it is used."""
+    """A list that counts its uses, and raises an error after too many."""
 
     used = 0
 
@@ -80,7 +80,7 @@ def _of_intervals(names: dict[str, Any], row: Row) -> Iterator[str]:
 
 
 def _of_runs(names: dict[str, Any], row: Row) -> Iterator[str]:
-    """Errors of `listed` on a row whose tiles are a run each."""
+    """Errors of `listed` on a row in which each tile is a run."""
     labels = [row.label(tile) for tile in range(-(-row.kv_len // _BLOCK))]
     firsts, ends = _List(range(len(labels))), _List(range(1, len(labels) + 1))
     at, masked = (_List([0] * 2 * len(labels)) for _ in range(2))
@@ -99,7 +99,7 @@ def _wrong(
     lists: tuple[_List, int, _List, int],
     of: tuple[Callable[[int], bool], Callable[[int], bool]],
 ) -> Iterator[str]:
-    """Errors of the loop on a row; `of` says whether to keep, and whether to drop, a key."""
+    """Errors of the loop on a row; `of` has the tests whether some query keeps or drops a key."""
     kept, dropped = of
     at, touched, masked, unfull = lists
     (touched, at), (unfull, masked) = names["united"](at, touched), names["united"](masked, unfull)

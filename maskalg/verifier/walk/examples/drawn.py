@@ -1,8 +1,8 @@
 """Calls that do not compute each row once, found by running the loops of persistent programs.
 
-A producer and two consumers of each program take turns, in random orders. Their own text changes
-barriers, places of rows and the counter. Rows have no tiles, so warps wait for a row's queries or
-keys alone: two methods stand for the body of a row.
+A producer and two consumers of each program take turns, in random orders. The kernels' own text
+changes barriers, places of rows and the counter. Rows have no tiles here, so warps wait only for a
+row's queries or keys: two functions, `produce_row` and `consume_row`, replace the body of a row.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _WAITING: Final = {
     "_consume_row",
 }  # fmt: skip
 Waits = Generator[Callable[[], bool], None, Any]
-"""Gives conditions to wait while they hold, one after the other, and then a result."""
+"""Yields conditions, each to be waited for until it is false, and returns a result."""
 
 
 def wrong_rows(sources: Sources | None = None) -> str | None:
@@ -112,7 +112,7 @@ class _Place:
 
 
 class _Memory:
-    """Places of shared memory."""
+    """A block of shared memory."""
 
     def __init__(self, _of: object, shape: list[int], _layout: object) -> None:
         self.shape = shape
@@ -125,14 +125,14 @@ class _Memory:
 
 
 class _Names(SimpleNamespace):
-    """Names of Gluon; those that say nothing about rows give None."""
+    """A module of Gluon; functions that do not matter for rows return None."""
 
     def __getattr__(self, _name: str) -> Any:
         return lambda *args, **named: None
 
 
 class _Call:
-    """A call of a number of programs: the counter, and the rows that each consumer computed."""
+    """A launch of `count` programs: the counter, and the rows that each consumer computed."""
 
     def __init__(self, texts: _Texts, count: int, total: int) -> None:
         self.texts, self.count, self.total = texts, count, total

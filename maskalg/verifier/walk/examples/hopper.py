@@ -18,7 +18,7 @@ from ..loops import function_of
 from ..runs import Sources
 from .intervals import BLOCK, MOST_STEPS, NO_TILE, Endless, Row, finder_of, functions, rows
 
-_FIRST: Final = 5  # the number of a row's first tile: other rows were gone over before
+_FIRST: Final = 5  # i at a row's first tile: rows before it had tiles, too
 
 
 def wrong_walk_of_hopper(sources: Sources | None = None) -> str | None:
@@ -50,7 +50,8 @@ def _of_loops(sources: Sources | None) -> Iterator[str]:
 
 
 def _moving(body: list[ast.stmt], options: dict[str, str]) -> list[ast.stmt]:
-    """The statements that move a walk; other conditions are names, by their texts in `options`."""
+    """The statements that change `run` or i. A condition on neither becomes a name; `options` has
+    these names, by the text of the condition."""
     found: list[ast.stmt] = []
     for statement in body:
         if not moves_walk(statement):

@@ -1,7 +1,7 @@
 """Tables of intervals on which a walk goes wrong, found by running its text on small ones.
 
-The functions of the kernels are executed from the same source as they are proved from, as Python:
-`tl` stands for a few functions of numbers, which wrap at 32 bits and divide towards zero.
+The kernels' functions run as Python, from the source that the proofs read. A stand-in for `tl` has
+a few functions of integers, which wrap at 32 bits and divide towards zero.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ setattr(Integer, "__rfloordiv__", lambda self, x: _towards_zero(x, self))  # noq
 
 @dataclass(frozen=True)
 class Entries:
-    """A table of integers as kernels see it, from an entry on."""
+    """A pointer into a table of integers, `at` entries after the first."""
 
     of: list[int]
     at: int = 0
@@ -99,8 +99,8 @@ def functions(
     known: dict[str, Any] | None = None,
     only: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """The functions of a file of kernels (or `only` these), run as Python; `known` has the names
-    they use."""
+    """The functions of a file of kernels (or `only` these), run as Python. `known` has further
+    names that they use."""
     text = (sources or {}).get(name) or kernel_source(name)
     names: dict[str, Any] = {
         "triton": SimpleNamespace(jit=_itself), "tl": _LANGUAGE, "NamedTuple": NamedTuple,
@@ -125,7 +125,7 @@ class Row(NamedTuple):
     kv_len: int
 
     def label(self, tile: int) -> int:
-        """0 of an empty tile, 1 of one to be masked, 2 of a full one."""
+        """0 for an empty tile, 1 for one to be masked, 2 for a full one."""
         keys = range(tile * BLOCK, min((tile + 1) * BLOCK, self.kv_len))
         if not _meet(self.touched, keys):
             return 0

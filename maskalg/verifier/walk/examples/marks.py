@@ -1,4 +1,4 @@
-"""Labels on which looked-up runs go wrong, found by running the kernels' text on small ones."""
+"""Labels for which the kernels look up wrong runs, found by running their text on small tables."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ class Cells:
     spans: tuple[tuple[int, int], ...]
 
     def wanted(self, tile: int, spans: bool) -> tuple[bool, bool]:
-        """Whether a tile keeps a pair, and whether it drops one; by intervals of keys besides."""
+        """Whether a tile keeps a pair, and whether it drops one. With `spans`, tiles outside of the
+        intervals of tiles keep none."""
         keys = range(tile * self.block, min((tile + 1) * self.block, self.length))
         every = [row[key >> self.grain_bits] for row in self.labels for key in keys]
         kept, dropped = any(every), len(keys) < self.block or set(every) != {FULL}
