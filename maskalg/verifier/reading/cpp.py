@@ -57,17 +57,17 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Passed:
-    """The entry at a place of the argument `S`: a number, or the address of a table."""
+    """An entry of the hooks' argument `S`: a number, or the address of a table."""
 
     number: Term
     table: Table | None = None
 
 
 class CppHooks:
-    """The functions of a hook's source.
+    """Reads the functions of C++ hooks as terms.
 
     Args:
-        source: the text.
+        source: the text of the hooks.
         passed: the number or table at each place of `S`.
         entry_types: the type of the entries of each table, by name; addresses have no type.
     """
@@ -79,10 +79,10 @@ class CppHooks:
     def element(
         self, name: str, lane: str, pair: dict[str, Term], score: Term, before: Term | None = None
     ) -> Number:
-        """The result of the hook `name` for a pair; its lanes run over the index `lane`.
+        """The result of the hook `name` for a pair. Its lanes are values of the index `lane`.
 
         `pair` has the terms of q_idx, kv_idx, batch and head. `before` is the number that the hook
-        overwrites, by default the score.
+        overwrites or multiplies, by default the score.
         """
         other = "kv_idx" if lane == "q_idx" else "q_idx"
         scope: dict[str, Any] = {
@@ -120,7 +120,7 @@ def end_of_block(text: str, begin: int) -> int:
 
 
 def _functions(source: str) -> list[tuple[str, str]]:
-    """The extern functions by name, with their bodies."""
+    """The names and bodies of the extern functions."""
     found = []
     for match in re.finditer(r'extern "C" void (\w+)\([^)]*\) \{', source):
         end = end_of_block(source, match.end())
@@ -424,7 +424,7 @@ class _Expression(Numbers):
         raise NotDefined(f"the function {name}")
 
 
-# A divisor below 1 counts as 1; a dividend that is a double is below 2**52.
+# A divisor below 1 counts as 1. Short divisions use doubles, so dividends must be below 2**52.
 _DIVISIONS: Final[dict[str, Callable[[Term, Term], Term]]] = {
     "quotient": terms.quotient, "remainder": terms.remainder,
     "quotient_of_short": lambda x, c: _of_short(terms.quotient(x, c), x),

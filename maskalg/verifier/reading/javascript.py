@@ -1,4 +1,4 @@
-"""JavaScript expressions as terms: the page of `explore` computes an element by them.
+"""JavaScript expressions as terms: the page of `explore` computes elements by such expressions.
 
 Numbers are doubles. Integers are exact up to 2**53; larger ones are unknown. An operation on two
 float32 numbers whose result is rounded to float32 (`f`) at once is the float32 operation: a double
@@ -38,9 +38,9 @@ def read_javascript(text: str, slots: dict[int, Slot], meaning: Meaning) -> Numb
     """The value of an expression for an element.
 
     Args:
-        text: the expression, of numbers `S` and tensors `T`, by slot, and of q, k, B and H.
-        slots: the slots, by place.
-        meaning: of the formula.
+        text: the expression. It may use q, k, B and H, numbers `S[slot]` and tensors `T[slot]`.
+        slots: the slots, by index.
+        meaning: gives the terms of the slots' numbers, tensors and sizes.
     """
     text = text.replace("===", "==").replace("!==", "!=").replace("Math.", "")
     text = re.sub(r"\b([ST])\[(\d+)\]", r"\1\2", text)
@@ -128,7 +128,7 @@ class _Expression(Numbers):
         if name in ("floorDiv", "floorMod"):
             x, c = [converted(arg, INT64).term for arg in args]
             known = [terms.greater_equal(c, terms.number(1))]
-            if name == "floorMod":  # it takes the multiple of c below x off, which is held too
+            if name == "floorMod":  # it subtracts a multiple of c near x, held by a double, too
                 known += _held(terms.subtract(x, c)) + _held(terms.add(x, c))
             return _exact(where_known(known, _INTEGERS[name](x, c), x))
         if name == "whole":

@@ -1,8 +1,8 @@
-"""Results of the kernels' functions, one term each.
+"""The results of the kernels' library functions, stated as terms.
 
 Kernels divide by a number of the call with a multiplication and a shift, from which no solver
-recovers the quotient. So the results are stated here, and tests prove them from the functions' own
-text (`tests/verifier/test_library.py`).
+recovers the quotient. So results are not read from the text of these functions but stated here.
+Tests prove them from the text (`tests/verifier/test_library.py`).
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ class Long:
 
 
 class Library:
-    """The functions; divisors are found by the names of their factor and shift.
+    """The functions, by name. A divisor is known by the factor and shift that stand for it.
 
     Args:
-        divisors: the divisor, by the variables of its factor and shift.
+        divisors: divisors, by the names of the variables of their factor and shift.
     """
 
     def __init__(self, divisors: Mapping[tuple[str, str], Term]) -> None:
@@ -60,7 +60,7 @@ class Library:
         shift: Any,
         any_sign: bool = True,
     ) -> Number:
-        """A quotient or remainder of 31 bits by the divisor that has this factor and shift."""
+        """A quotient or remainder of a 32-bit integer by the divisor with this factor and shift."""
         divisor = self._divisor(factor, shift)
         value = as_number(x)
         if value.type.kind != "int" or value.type.bits != 32:

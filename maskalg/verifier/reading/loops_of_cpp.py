@@ -1,10 +1,9 @@
-"""C++ functions of integers as Python, which the reader of Triton reads and Python runs.
+"""C++ functions of integers, translated to Python for the reader of Triton and for Python itself.
 
-Only the kinds of statements in the loop over blocks of keys are read.
+Only the kinds of statements in the C++ loop over blocks of keys are translated.
 `for (I i = 0; i < n; i++)` becomes a `while`, and comments that state an invariant stay above it.
-An integer of C++ is written `I(…)`, a truth value `boolean(…)`. A function that changes a list
-returns the list, too. A function passed as an argument changes a `state`, which goes from call to
-call.
+A declared integer becomes `I(…)`, a declared bool `boolean(…)`. A function that changes a list
+returns the list, too. A function passed as an argument takes a `state` and returns the next one.
 """
 
 from __future__ import annotations
@@ -76,7 +75,7 @@ class _Function(Expressions[str]):
         found: list[str] = []
         while self._next() != closing:
             if self._next() == "if" and self._continues():
-                # The rest is the other branch.
+                # `if (c) continue; rest` becomes `if no(c): rest`.
                 self._take("if")
                 condition = self._within("(", ")")
                 self._take("continue")

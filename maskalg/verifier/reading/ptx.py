@@ -1,7 +1,7 @@
 """A block of inline PTX as terms, instruction by instruction.
 
-Registers of 32 bits have no sign; instructions say whether they read one. These are all
-instructions that the assembly of masks may hold; others are refused.
+A register has no sign; an instruction says whether it reads its operands as signed. Instructions
+that the assembly of masks does not use are refused.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _sorts(name: str, count: int) -> tuple[terms.Sort | None, ...]:
 
 
 def _as(value: Term, sort: terms.Sort | None) -> Term:
-    """A register as an operand; its bits if the instruction wants another type."""
+    """A register as an operand; its bits are reinterpreted if the instruction's type differs."""
     if sort in (None, value.sort):
         return value
     if value.sort == "real" and value.op == "variable" and sort == "int":

@@ -40,8 +40,8 @@ def read_function(
     """The result of a function for one element.
 
     Args:
-        function: a function of tensors; it captures tensors, numbers and lists of these.
-        arguments: its arguments.
+        function: a function of tensors, which may capture tensors, numbers and lists of these.
+        arguments: the indices, and the score if the function takes one.
         tables: gives the table of a captured tensor.
     """
 
@@ -126,13 +126,13 @@ class _Captured:
                 raise NotDefined("an index that is no integer")
             count = terms.number(size)
             known += [terms.at_least(number.term), terms.greater(count, number.term)]
-            # The index is inside, so this is the formula's term.
+            # Clamping changes nothing where the index is inside, and is how the formula reads.
             at = terms.add(terms.multiply(at, count), inside(number.term, count))
         return Traced(Number(where_known(known, terms.entry(self._table, at), at), self._entries))
 
 
 def _number(value: Any) -> Number:
-    """The element of a tensor, or a Python integer with the type torch gives it alone."""
+    """The element of a tensor, or a Python number with the type torch gives it by itself."""
     if isinstance(value, Traced):
         return value.number
     if type(value) is int:
@@ -207,7 +207,7 @@ _NO_NAN: Final = "0 for a NaN"
 
 
 def _cut(term: Term) -> Term:
-    """The real number inside a clamp to 32 bits; a number without one is not made an integer."""
+    """The real number inside of `nan_to_num` and a clamp, which a conversion to integers needs."""
     for name, end in (("minimum", MOST_WHOLE), ("maximum", -MOST_WHOLE)):
         rest = [arg for arg in term.args if arg is not terms.real(end)]
         if term.op != "apply" or term.data != name or len(rest) != 1:
@@ -322,6 +322,6 @@ _LONGS: Final = SimpleNamespace(
     real=lambda x: Traced(Number(terms.apply("a double of", terms.real_of(x.term)), FLOAT32)),
     COMPARISONS={name: _of_longs(name) for name in ("ge", "gt", "eq")},
 )
-"""In the place of `engine/long_integers.py`, whose results tests compare with Python's."""
+"""The stand-in for `engine/long_integers.py`, whose results tests compare with Python's."""
 
 _TORCH: Final = _Torch()

@@ -1,8 +1,8 @@
 """Triton functions as terms: their source is parsed as Python, and neither imported nor run.
 
 Functions that hooks call (`maskalg_kernels`) are read from their source as well. Types of numbers
-follow Triton's rules of promotion; integers wrap at their width. Triton computes a block of
-elements; the reader computes one of them.
+follow Triton's rules of promotion; integers wrap at their width. Where Triton computes a block of
+elements, the reader computes one of them.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ class Module:
     """The functions and constants of a source text.
 
     Args:
-        text: of the module.
-        name: for messages.
-        library: sources to read imports from, by name, in place of the installed ones.
+        text: the source.
+        name: the module's name in messages.
+        library: sources of imported modules, by name, in place of the installed ones.
     """
 
     def __init__(self, text: str, name: str, library: dict[str, str] | None = None) -> None:
@@ -119,12 +119,10 @@ class Record:
     fields: tuple[str, ...] = ()
 
     def of(self, values: Sequence[Any]) -> Any:
-        """A tuple with these fields."""
         return namedtuple(self.name, self.fields)(*values) if self.fields else tuple(values)
 
 
 def kernel_folder() -> Path:
-    """The folder of the kernels."""
     spec = importlib.util.find_spec("maskalg_kernels")
     if spec is None or not spec.submodule_search_locations:
         raise NotDefined("maskalg_kernels, which is not installed")
@@ -132,7 +130,6 @@ def kernel_folder() -> Path:
 
 
 def kernel_source(name: str) -> str:
-    """The source of a file of kernels."""
     return (kernel_folder() / f"{name}.py").read_text()
 
 
@@ -153,9 +150,9 @@ class Reader:
     """Reads calls of a module's functions.
 
     Args:
-        module: the hooks.
+        module: the functions that are called, and the names they use.
         loaded: called for each load with the pointer and the condition under which it happens.
-        summaries: results of functions of the kernels, by name, in place of their text
+        summaries: functions that give a kernel function's result in place of its text, by name
             (`library.py`).
         loops: reads a loop of unknown length, given the reader, the statement and the names in
             scope, which it changes (`walk/loops.py`).
@@ -293,7 +290,6 @@ class Reader:
     # --- expressions -----------------------------------------------------------------------------
 
     def evaluated(self, node: ast.expr, scope: dict[str, Any]) -> Any:
-        """The value of an expression."""
         if isinstance(node, ast.Constant):
             return node.value
         if isinstance(node, ast.Name):
@@ -386,7 +382,7 @@ class Reader:
         if x.type.kind == "bool":
             return of_conditions(op, x, y)
         if isinstance(op, (ast.LShift, ast.RShift)) and not terms.is_number(y.term):
-            # A walk knows that it is one of 0..31; of others nothing is known.
+            # Proofs of the walk may know 2**y; to all others it is an unknown.
             times = power_of_two(y.term)
             if isinstance(op, ast.LShift):
                 return integer(terms.multiply(x.term, times), x.type)
@@ -460,7 +456,7 @@ _REAL: Final[dict[type, str]] = {
 
 
 def as_number(value: Any) -> Number:
-    """A Python number with the type Triton gives it alone."""
+    """A value as a `Number`. A Python number has the type that Triton gives it by itself."""
     if isinstance(value, Number):
         return value
     if isinstance(value, bool):
@@ -475,7 +471,7 @@ def as_number(value: Any) -> Number:
 
 
 def address(value: Any) -> Number:
-    """A number of 64 bits, which pointers are converted to."""
+    """A pointer as its address, an integer of 64 bits; any other value as a `Number`."""
     return value.address if isinstance(value, Pointer) else as_number(value)
 
 
@@ -519,7 +515,6 @@ _WITHIN: Final[dict[type, Rule]] = {
 
 
 def of_conditions(op: ast.operator, x: Number, y: Number) -> Number:
-    """An operation on conditions."""
     rule = _OF_CONDITIONS.get(type(op))
     if rule is None:
         raise NotDefined(f"{type(op).__name__} of conditions")
@@ -563,7 +558,7 @@ _OF_PYTHON: Final[dict[type, Callable[[Any, Any], bool]]] = {
 
 
 def compared(op: ast.cmpop, left: Any, right: Any) -> Any:
-    """A comparison, of numbers of Python as Python computes it."""
+    """A comparison. If both sides are Python numbers, Python computes it."""
     if isinstance(op, (ast.Is, ast.IsNot)) or not (
         isinstance(left, Number) or isinstance(right, Number)
     ):
@@ -627,7 +622,7 @@ def _to(value: Any, to: Type, bitcast: bool = False) -> Number:
 
 
 def _truncated(value: Number, to: Type) -> Term:
-    """A real number as an integer; it must have been clamped by the kernels' `whole`."""
+    """A real number as an integer; it must be a result of the kernels' `whole`, which clamps."""
     part = value.term
     if part.op == "apply" and part.data == "cut to 32 bits" and to.bits >= 32:
         return terms.whole_part(part.args[0])

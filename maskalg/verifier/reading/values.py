@@ -14,7 +14,7 @@ from ..terms import Table, Term
 
 @dataclass(frozen=True)
 class Type:
-    """A type of entries: "int" of `bits` bits, with a sign or without; "bool"; "float"."""
+    """The type of a number: "int", signed or not, "bool" or "float", of `bits` bits."""
 
     kind: str
     bits: int
@@ -56,7 +56,7 @@ class Number:
 
     @property
     def as_condition(self) -> Term:
-        """The term of a condition; of an integer, the condition that it is not 0."""
+        """A condition as it is; an integer as the condition that it is not 0."""
         if self.type.kind == "bool":
             return self.term
         if self.type.kind != "int":
@@ -66,7 +66,7 @@ class Number:
 
 @dataclass(frozen=True)
 class Block(Number):
-    """An element of a block of numbers, and the block's shape."""
+    """One element of a block of numbers, with the block's shape."""
 
     shape: tuple[int, ...] = ()
 
@@ -81,7 +81,7 @@ class Pointer:
 
     @property
     def address(self) -> Number:
-        """The address as a number; the table begins at any number that is not negative."""
+        """The address in bytes. The table begins at an unknown address, which is not negative."""
         first = terms.wrapped(terms.variable(address_of(self.table)), 63, signed=False)
         size = terms.number(-(-self.entries.bits // 8))
         return integer(terms.add(first, terms.multiply(size, self.at)), INT64)
@@ -114,7 +114,7 @@ def integer(term: Term, of: Type) -> Number:
 
 
 def converted(value: Number, to: Type) -> Number:
-    """A number converted to another type, as processors do it."""
+    """A number converted to another type, as processors convert it."""
     if value.type == to:
         return value
     if to.kind == "float":
@@ -134,7 +134,7 @@ def converted(value: Number, to: Type) -> Number:
 
 
 def _is_read(term: Term) -> bool:
-    """Whether a real number is an entry, already float32, or the 0 in place of one."""
+    """Whether a real number is a table's entry, which is float32, or the 0 in place of one."""
     if term.op == "choice":
         return all(map(_is_read, term.args[1:]))
     return term.op == "entry" or (term.op == "real" and term.data == 0)
