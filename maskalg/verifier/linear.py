@@ -1,9 +1,9 @@
 """Linear claims, proved by the prover of certificates and without z3.
 
 The assumptions and the negation of the claim become one system of integer inequalities, which
-`proof.check.refutation` shows to have no solution. Every contradiction is a sum of inequalities
-that says that a number is less than itself, and is added up once more. Minima, maxima, choices
-and signs are split into cases. A quotient by a constant is a new unknown f
+`proof.check.refutation` shows to have no solution. A contradiction is a weighted sum of these
+inequalities that reads 0 >= n for some n > 0; the sum is computed a second time. Minima, maxima,
+choices and signs are split into cases. A quotient by a constant is a new unknown f
 with c f <= x <= c f + c - 1, the remainder is x - c f, and a wrapped number is x + 2**bits t. Any
 other operation, such as a product, is an unknown with the few laws of `laws.py`. A missing law
 leaves a claim open, and z3 is asked; it never proves a false one.

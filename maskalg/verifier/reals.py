@@ -24,7 +24,7 @@ _BY: Final = "SymPy, as functions of real numbers"
 
 
 class _Undecided(Exception):
-    """A condition that is true in some cases only."""
+    """The case has to be split: a condition in it may be true or false."""
 
 
 def prove_real(

@@ -157,7 +157,7 @@ def verify(
 
 
 def verify_proof(proof: Proof, dtypes: Mapping[str, torch.dtype]) -> Verification:
-    """`proof.check(kernel=True)`: the kernels of a mask without its numbers and tensors."""
+    """`proof.check(kernel=True)`: claims about a mask whose numbers and tensors are unknown."""
     slots = sorted({cast(Slot, slot) for slot in proof.mask.params}, key=lambda slot: slot.index)
     structure = Structure(proof.formula, proof.formula, proof.mask, nodes.SCORE, tuple(slots))
     tables = {slot.name: slot for slot in structure.tables}

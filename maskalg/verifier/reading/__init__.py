@@ -1,1 +1,1 @@
-"""Readers of rendered text, which share no code with its writers."""
+"""Readers of generated text, which share no code with its writers."""

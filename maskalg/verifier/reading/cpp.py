@@ -347,8 +347,6 @@ class Numbers(Expressions[Number]):
 
 
 class _Expression(Numbers):
-    """An expression of C++."""
-
     def __init__(self, text: str, hooks: CppHooks, scope: dict[str, Any]) -> None:
         super().__init__(text)
         self._hooks, self._scope = hooks, scope

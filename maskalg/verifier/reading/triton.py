@@ -539,7 +539,7 @@ def of_integers(op: ast.operator, x: Number, y: Number) -> Number:
 
 
 def power_of_two(exponent: Term) -> Term:
-    """2 to an unknown exponent."""
+    """2 to the power of an exponent that is unknown to the provers."""
     return terms.apply("power of two", exponent, sort="int")
 
 

@@ -1,1 +1,1 @@
-"""Proofs about the walk: each tile with a kept pair once, and without the mask only if full."""
+"""Proofs that each tile with a kept pair is visited once, and without the mask only if full."""

@@ -310,7 +310,7 @@ def _apart(sources: Sources | None, milliseconds: int) -> tuple[Step, ...]:
 
 
 def _found(sources: Sources | None, milliseconds: int) -> tuple[Step, ...]:
-    """Proof steps for each element of a tile that begins anywhere."""
+    """Proof steps for each element of a tile that begins at any multiple of its size."""
     walker = Walker(kernel_module("kept_bits", sources), {}, milliseconds)
     row, tile, lane, other = (
         terms.variable(name) for name in ("row", "tiles before", "lane", "another lane")

@@ -188,7 +188,7 @@ class Endless(Exception):
 
 
 def finder_of(runs: dict[str, Any], row: Row, from_last: int = 0) -> Callable[..., Any]:
-    """NEXT_RUN of a row."""
+    """The hook NEXT_RUN for a row of tiles, counted from the last one if `from_last`."""
     left, kv_len = [MOST_STEPS], Integer(row.kv_len)
     touched, unfull = (
         tuple([runs["tiles"](Integer(low), Integer(high), True, kv_len, BLOCK)
