@@ -24,8 +24,9 @@ from maskalg.integrations.transformers import (
 from maskalg.proof.proof import proofs_made
 from maskalg.tracing import trace
 
+BEFORE_5_24 = tuple(map(int, hf.__version__.split(".")[:2])) < (5, 24)
 COMPOSES = pytest.mark.skipif(
-    tuple(map(int, hf.__version__.split(".")[:2])) < (5, 24),
+    BEFORE_5_24,
     reason="until 5.24 transformers composes masks in each step that no layer reads",
 )
 DECODERS = ("llama", "qwen2", "mistral", "gemma2", "gemma3", "gpt_oss")
@@ -74,6 +75,15 @@ def check(model, eager, given, **how):
 def test_tokens_are_those_of_a_request_alone(name):
     """Prompts together, prompts beside steps, chunks of prompts, steps alone."""
     check(tiny(name, "maskalg"), tiny(name, "eager"), prompts())
+
+
+@pytest.mark.skipif(
+    BEFORE_5_24,
+    reason="until 5.24 the model would have to write what it makes of its values into its cache",
+)
+def test_values_made_of_what_the_cache_holds():
+    """Every step computes halves of all cached values, not of the values of the step alone."""
+    check(tiny("diffllama", "maskalg"), tiny("diffllama", "eager"), prompts())
 
 
 @pytest.mark.parametrize("name", ["eager", "sdpa"])

@@ -404,7 +404,12 @@ def test_a_model_mask_is_no_tensor():
     mask = model_mask(ma.causal, 1, 4)
     assert repr(mask) == "ModelMask(causal, shape=[1, 1, 4, 4])"
     assert mask.to("cpu", non_blocking=True).score == ma.causal
-    for compute in (lambda: mask[:, :, :, :2], lambda: mask + 1.0, lambda: 1.0 + mask):
+    for compute in (
+        lambda: mask[:, :, :, :2],
+        lambda: mask + 1.0,
+        lambda: 1.0 + mask,
+        lambda: torch.cat([torch.ones(1, 1, 4, 2), mask], dim=-1),
+    ):
         with pytest.raises(ma.MaskTypeError, match="a formula here, not a tensor"):
             compute()
     with pytest.raises(AttributeError, match=r"\(attention_mask\.dtype\), .* formula here.*eager"):

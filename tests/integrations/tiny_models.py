@@ -67,6 +67,7 @@ def _configs():
                 layer_types=ALTERNATING,
             ),
         ),
+        "diffllama": (hf.DiffLlamaForCausalLM, hf.DiffLlamaConfig(**SMALL)),
         "llama4": (
             hf.Llama4ForCausalLM,
             hf.Llama4TextConfig(

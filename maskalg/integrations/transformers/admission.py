@@ -5,8 +5,8 @@ It relies on two methods of transformers 5.19 and later (tested: 5.19, 5.23 and 
 - `ContinuousBatchingManager.switch_to_cb_friendly_attn(model, …)` refuses names that are not its
   own. It is not called for models whose name is admitted.
 - `PagedAttentionCache.update(key_states, value_states, layer_idx, kwargs)`, which models call since
-  5.24, copies all keys of a step. For those models it hands the cache to the layer instead, which
-  writes the step's keys and reads the others in place.
+  5.24, copies all keys of a step. For those models it hands the cache to the layer, too, which then
+  writes the step's keys and reads the others in place, where it can.
 
 Where a method is not there, transformers says that it does not know the name.
 """
@@ -15,6 +15,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+
+from .continuous import hand_over
 
 
 def admit(name: str) -> None:
@@ -50,7 +52,10 @@ def _left_to_layers(updated: Callable[..., Any], name: str) -> Callable[..., Any
     ) -> Any:
         if cache.config._attn_implementation != name:
             return updated(cache, key_states, value_states, layer_idx, kwargs)
-        kwargs["cache"] = cache
-        return key_states, value_states
+        of = cache.layer_to_allocator[layer_idx]
+        rows = (kwargs[name][of.index] for name in ("read_index", "write_index"))
+        handed = hand_over(of, layer_idx, key_states, value_states, *rows, kwargs["max_length_q"])
+        kwargs.update(cache=cache, handed=handed)
+        return handed.key, handed.value
 
     return update

@@ -3,14 +3,15 @@
 Keys of the requests lie in blocks of a pool, which transformers describes by one row of the pool
 for each key. They are read in place: blocks, where the rows of a request fill them one after
 another, single rows where a layer has a window and its rows form a ring. But a chunk of a prompt
-overwrites keys in the ring that its first queries need. There the keys are copied out in order, as
+overwrites keys in the ring that its first queries need, and some models cache what they make keys
+and values of, such as the latent states of DeepSeek. There the keys are copied out in order, as
 transformers does it.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 from weakref import WeakKeyDictionary
 
 import torch
@@ -53,6 +54,21 @@ class Packed:
     write: torch.Tensor
 
 
+class Handed(NamedTuple):
+    """Keys and values that a cache hands to a layer.
+
+    Attributes:
+        key: `[1, kv_heads, keys, head_dim]`.
+        value: `[1, kv_heads, keys, head_dim]`.
+        in_place: whether they are of this step alone, not yet in the pool, where the others are
+            read; else those of all requests, one behind another.
+    """
+
+    key: torch.Tensor
+    value: torch.Tensor
+    in_place: bool
+
+
 @dataclass(frozen=True)
 class _Group:
     """Mask and pages that the layers of one kind share in a step.
@@ -60,12 +76,10 @@ class _Group:
     Attributes:
         mask: in positions of each request, or of the packed tokens where there are no pages.
         pages: where the keys lie; None where all requests begin, so that keys are the step's own.
-        in_place: whether they lie in the pool; else in the rows that are copied out.
     """
 
     mask: Mask
     pages: Pages | None = None
-    in_place: bool = False
 
 
 @dataclass(frozen=True)
@@ -75,12 +89,12 @@ class _Step:
     Attributes:
         read: the list that this step's layers are given, by which it is known again.
         captured: whether it was made while a CUDA graph was captured, which then computes it.
-        groups: those of the layers met so far.
+        groups: those of the layers met so far, by kind and whether keys are read in place.
     """
 
     read: list[torch.Tensor]
     captured: bool
-    groups: dict[int, _Group] = field(default_factory=dict)
+    groups: dict[tuple[int, bool], _Group] = field(default_factory=dict)
 
 
 _STEPS: Final[WeakKeyDictionary[object, _Step]] = WeakKeyDictionary()
@@ -103,6 +117,7 @@ def attend_continuous(
     max_length_k: dict[str, int] | None = None,
     read_index: list[torch.Tensor] | None = None,
     write_index: list[torch.Tensor] | None = None,
+    handed: Handed | None = None,
     **options: Any,
 ) -> tuple[torch.Tensor, None]:
     """Attention of a layer in a step of continuous batching; writes its keys into the cache.
@@ -125,6 +140,8 @@ def attend_continuous(
         max_length_k: the most keys of a request, by kind of layer.
         read_index: rows of the keys, for each kind of layer.
         write_index: rows for the keys of this step, likewise.
+        handed: what the cache gave the model; None before transformers 5.24, whose models leave
+            their cache to this function.
         options: others; refused unless they are known to change nothing.
 
     Returns:
@@ -158,19 +175,21 @@ def attend_continuous(
         read_index[number],
         write_index[number],
     )
-    found = _group(cache, of, packed, read_index)
-    rows = (each[0].transpose(0, 1) for each in (key, value))
-    if found.in_place:
+    if handed is None:
+        places = packed.read, packed.write, max_length_q
+        handed = hand_over(of, layer, key, value, *places, unchanged=True)
+        key, value = handed.key, handed.value
+    _note(of, layer, key is handed.key and value is handed.value, handed.in_place)
+    found = _group(cache, of, packed, read_index, handed.in_place)
+    if handed.in_place:
         pools = of._kv_token_views[layer]
-        for pool, own_rows in zip(pools, rows, strict=True):
-            pool.index_copy_(0, packed.write, own_rows)
+        for pool, states in zip(pools, (key, value), strict=True):
+            pool.index_copy_(0, packed.write, states[0].transpose(0, 1))
         # The values of a layer begin behind its keys, so that they have fewer rows up to the end.
         pages = [pool.unflatten(0, (-1, _rows(of))) for pool in pools]
         key, value = (each[: pages[1].shape[0]] for each in pages)
-    else:
-        copied = of.update(*rows, layer, packed.read, packed.write)
-        if found.pages is not None:
-            key, value = (each.unsqueeze(1) for each in copied)
+    elif found.pages is not None:
+        key, value = (each[0].transpose(0, 1).unsqueeze(1) for each in (key, value))
     out = attention(
         query,
         key,
@@ -183,36 +202,93 @@ def attend_continuous(
     return out.transpose(1, 2).contiguous(), None
 
 
-def _group(cache: PagedAttentionCache, of: Any, packed: Packed, read: list[torch.Tensor]) -> _Group:
+def hand_over(
+    of: Any,
+    layer: int,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    read: torch.Tensor,
+    write: torch.Tensor,
+    most_queries: int,
+    *,
+    unchanged: bool | None = None,
+) -> Handed:
+    """What a layer computes with: the step's keys, or those of all its requests, copied in order.
+
+    Where they are copied, the step's keys are written, too. They are not copied where attention
+    receives the same tensors and reads the pool, unless a window's ring is overwritten.
+
+    Args:
+        of: the part of the cache for layers of this kind.
+        layer: its number.
+        key: `[1, kv_heads, tokens, head_dim]`, of this step.
+        value: `[1, kv_heads, tokens, head_dim]`.
+        read: the row in the pool of each key.
+        write: the rows into which the step's keys go.
+        most_queries: the most tokens of a request.
+        unchanged: whether attention receives the same tensors; by default, whether it was seen to.
+    """
+    if unchanged is None:
+        unchanged = _unchanged(of).get(layer, False)
+    begins = not read.shape[0]
+    ring = _window(of) is not None and most_queries > 1
+    if unchanged and not begins and not ring:
+        return Handed(key, value, True)
+    rows = (each[0].transpose(0, 1) for each in (key, value))
+    key, value = (each.transpose(0, 1)[None] for each in of.update(*rows, layer, read, write))
+    return Handed(key, value, False)
+
+
+def _unchanged(of: Any) -> dict[int, bool]:
+    """Which layers compute with what their cache hands over; those not met are missing."""
+    found: dict[int, bool] = getattr(of, "unchanged", {})
+    return found
+
+
+def _note(of: Any, layer: int, unchanged: bool, in_place: bool) -> None:
+    """Remember whether a layer computes with what its cache handed over."""
+    if in_place and not unchanged:
+        raise MaskValueError(
+            "a layer changed its keys or values behind its cache, which it had not done in the "
+            'step before. Use attn_implementation="sdpa" for this model.'
+        )
+    if _unchanged(of).get(layer) is not unchanged:
+        of.unchanged = {**_unchanged(of), layer: unchanged}
+
+
+def _group(
+    cache: PagedAttentionCache, of: Any, packed: Packed, read: list[torch.Tensor], in_place: bool
+) -> _Group:
     """Mask and pages of a layer, made once for a step and the layers of a kind."""
     if torch.compiler.is_compiling():
-        return _made(of, packed)
+        return _made(of, packed, in_place)
     recorded = captured(packed.queries.device)
     step = _STEPS.get(cache)
     if step is None or step.read is not read or step.captured != recorded:
         step = _STEPS[cache] = _Step(read, recorded)
-    if of.index not in step.groups:
-        step.groups[of.index] = _made(of, packed)
-    return step.groups[of.index]
+    key = of.index, in_place
+    if key not in step.groups:
+        step.groups[key] = _made(of, packed, in_place)
+    return step.groups[key]
 
 
-def _made(of: Any, packed: Packed) -> _Group:
+def _made(of: Any, packed: Packed, in_place: bool) -> _Group:
     window = _window(of)
     mask = causal if window is None else causal & sliding(window)
     rows, write = packed.read, packed.write
     if not rows.shape[0]:
         ids = packed_ids(packed.queries, write.shape[0])
         return _Group(mask & document(ids, order="ascending"))
-    starts, lengths, size = packed.keys[:-1], packed.keys.diff(), _rows(of)
+    starts, lengths = packed.keys[:-1], packed.keys.diff()
+    size = _rows(of) if in_place else 1
     first = torch.arange(0, packed.most_keys, size, device=starts.device, dtype=starts.dtype)
     table = (starts[:, None] + first).clamp(max=rows.shape[0] - 1)
-    in_place = window is None or packed.most_queries == 1
     if in_place:
         if window is not None:  # the key of this step has no row yet
             rows = rows.masked_scatter(rows == of.sentinel_index, write)
         table = rows[table] // size
     pages = Pages(table.to(torch.int32), lengths, packed.queries, packed.most_queries)
-    return _Group(mask.shift(q=lengths - packed.queries.diff()), pages, in_place)
+    return _Group(mask.shift(q=lengths - packed.queries.diff()), pages)
 
 
 def _window(of: Any) -> int | None:

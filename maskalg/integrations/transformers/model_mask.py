@@ -66,6 +66,11 @@ class ModelMask:
 
     __radd__ = __add__
 
+    @classmethod
+    def __torch_function__(cls, function: Any, *of: object) -> NoReturn:
+        name = getattr(function, "__name__", function)
+        raise messages.mask_is_no_tensor(f"torch.{name}(…, attention_mask, …)")
+
 
 def model_mask(score: Mask | Score, batch: int, q_len: int, kv_len: int | None = None) -> ModelMask:
     """A mask of one's own as `attention_mask` of a model: `model(ids, attention_mask=...)`.
