@@ -53,8 +53,9 @@ def _left_to_layers(updated: Callable[..., Any], name: str) -> Callable[..., Any
         if cache.config._attn_implementation != name:
             return updated(cache, key_states, value_states, layer_idx, kwargs)
         of = cache.layer_to_allocator[layer_idx]
-        rows = (kwargs[name][of.index] for name in ("read_index", "write_index"))
-        handed = hand_over(of, layer_idx, key_states, value_states, *rows, kwargs["max_length_q"])
+        read, write = (kwargs[name][of.index] for name in ("read_index", "write_index"))
+        own = of, layer_idx, key_states, value_states
+        handed = hand_over(*own, read, write, kwargs["max_length_q"])
         kwargs.update(cache=cache, handed=handed)
         return handed.key, handed.value
 
