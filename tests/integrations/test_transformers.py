@@ -88,6 +88,22 @@ def test_encoder_decoder(side):
         assert gradients[table].abs().max() > 0
 
 
+@pytest.mark.parametrize("kind", ["causal", "sliding_window_causal", "chunked_causal"])
+def test_masks_of_packed_rows_are_proved_as_those_of_one_document(kind):
+    """Chunks count from the start of each document; all else from places in the row."""
+    from transformers import masking_utils
+
+    model = pair({"chunked_causal": "llama4"}.get(kind, "mistral"))
+    rows = [torch.cat([torch.arange(n) for n in lengths]) for lengths in ((7, 12, 4), (23,))]
+    make = getattr(masking_utils, f"create_{kind}_mask")
+    given = torch.zeros(2, 23, 32), None, None, torch.stack(rows)
+    built, written = (make(each.config, *given) for each in model)
+    assert (built.score.to_dense(23, 23, batch=2) == (written == 0)).all()
+    if kind != "chunked_causal":
+        assert built.score.prove().exact
+        assert "position_ids" not in built.score.parameters
+
+
 # generate() of older ones cannot make chunked masks for a static cache, whatever computes.
 CHUNKED = tuple(map(int, hf.__version__.split(".")[:2])) >= (5, 23)
 GENERATE = [

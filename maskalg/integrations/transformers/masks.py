@@ -21,6 +21,7 @@ from ...values.index import batch, kv_idx, table
 from ...values.masks import causal
 from .. import messages
 from .model_mask import ModelMask
+from .packed import by_place
 
 # What others need to write a mask out, or to leave one out.
 _KNOWN: Final = frozenset(
@@ -137,7 +138,7 @@ def _built(
             "model.generate(..., past_key_values=DynamicCache())."
         )
     if mask is None:
-        mask = causal if function is None else traced(function)
+        mask = causal if function is None else traced(by_place(function))
     if attention_mask is not None:
         mask = _narrowed(mask, _padded(attention_mask, kv_length + kv_offset))
     if isinstance(q_offset, torch.Tensor):
