@@ -137,7 +137,7 @@ class _Square:
 
 def _made(of_keys: bool, sources: Sources | None, milliseconds: int) -> tuple[Step, ...]:
     """Proof steps for one pair: the program and lanes that compute its bit."""
-    walker = Walker(kernel_module("kept_bits", sources), {}, milliseconds)
+    walker = Walker(kernel_module("kept_bits", sources), milliseconds)
     square = _Square()
     touched, unfull = (terms.variable(name, "bool") for name in ("touched", "unfull"))
     wanted = terms.variable("the mask keeps the pair", "bool")
@@ -263,7 +263,7 @@ def _made(of_keys: bool, sources: Sources | None, milliseconds: int) -> tuple[St
 
 def _apart(sources: Sources | None, milliseconds: int) -> tuple[Step, ...]:
     """Proof steps for two pairs of a table: one word has one row, and all words lie inside."""
-    walker = Walker(kernel_module("kept_bits", sources), {}, milliseconds)
+    walker = Walker(kernel_module("kept_bits", sources), milliseconds)
     heads, rows, words, batches = (
         terms.variable(name) for name in ("heads", "rows", "words", "batches")
     )
@@ -311,7 +311,7 @@ def _apart(sources: Sources | None, milliseconds: int) -> tuple[Step, ...]:
 
 def _found(sources: Sources | None, milliseconds: int) -> tuple[Step, ...]:
     """Proof steps for each element of a tile that begins at any multiple of its size."""
-    walker = Walker(kernel_module("kept_bits", sources), {}, milliseconds)
+    walker = Walker(kernel_module("kept_bits", sources), milliseconds)
     row, tile, lane, other = (
         terms.variable(name) for name in ("row", "tiles before", "lane", "another lane")
     )
@@ -327,7 +327,7 @@ def _found(sources: Sources | None, milliseconds: int) -> tuple[Step, ...]:
 
 def _found_in_tiles(sources: Sources | None, milliseconds: int) -> tuple[Step, ...]:
     """Proof steps for each element of a tile, in the tile of bits that holds it."""
-    walker = Walker(kernel_module("kept_bits", sources), {}, milliseconds)
+    walker = Walker(kernel_module("kept_bits", sources), milliseconds)
     member, step, row, wide, before, lane, other = (
         terms.variable(name)
         for name in ("member", "step", "row", "COLUMNS before", "before", "lane", "another lane")

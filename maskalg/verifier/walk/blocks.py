@@ -40,7 +40,7 @@ class Walk(Walker):
 
     def __init__(self, text: str, milliseconds: int) -> None:
         module = Module(python_of(text, NAMES), f"{FILE}.cpp")
-        super().__init__(module, {}, milliseconds)
+        super().__init__(module, milliseconds)
         self.names |= {"t": Number(KEY, INT64), "a": Number(PLACE, INT64)}
         for name, of in (("I", INT64), ("boolean", BOOL)):
             self.define(name, partial(_as, of))

@@ -124,7 +124,7 @@ def _listed(
 def _walker(file: str, sources: Sources | None, milliseconds: int) -> Walker:
     if file == FILE:
         return Walk((sources or {}).get(FILE) or skeleton(), milliseconds)
-    return Walker(kernel_module(file, sources), {}, milliseconds)
+    return Walker(kernel_module(file, sources), milliseconds)
 
 
 def _text(function: str, text: str) -> str:

@@ -46,7 +46,7 @@ def draw(module: Module, counter: Term, total: Term) -> tuple[Term, Term]:
         raise NotDefined("the operands of a draw")
     if ast.unparse(operands.elts[0]) != "counter_ptr.to(gl.int64)":
         raise NotDefined("a draw from another place")
-    walker = Walker(module, {})
+    walker = Walker(module)
     limit = as_number(walker.reader.evaluated(operands.elts[1], {"total": Number(total, INT32)}))
     of = {"$2": terms.replaced(limit.term, unwrapped)}
     lanes = [dict(of) for _ in range(2)]  # lanes 0 and 1; further ones do as 1, or nothing

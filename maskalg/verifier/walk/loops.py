@@ -75,16 +75,10 @@ class Walker:
 
     Args:
         module: the function's module.
-        summaries: stand-ins for functions that are proved elsewhere, and functions of invariants.
         milliseconds: time limit of a step.
     """
 
-    def __init__(
-        self,
-        module: Module,
-        summaries: dict[str, Callable[..., Any]],
-        milliseconds: int = 10_000,
-    ) -> None:
+    def __init__(self, module: Module, milliseconds: int = 10_000) -> None:
         self.given: list[Term] = []
         self.steps: list[Step] = []
         self.names: dict[str, Any] = {}
@@ -94,18 +88,17 @@ class Walker:
         self.facts: dict[str, Callable[..., list[Term]]] = {}
         self._facts = Facts()
         self._fresh = 0
-        spoken: dict[str, Callable[..., Any]] = {
+        self._words: dict[str, Callable[..., Any]] = {
             "within": self.within,
             "implies": _implies,
             "len": _length,
             "zeros": _zero,
         }
-        self._words = spoken | summaries
         self.reader = Reader(module, None, self._words, self._loop, self._branch)
 
     def again(self) -> Walker:
         """A walker of the same module for another proof, whose steps follow these."""
-        found = Walker(self.reader.module, {}, self._milliseconds)
+        found = Walker(self.reader.module, self._milliseconds)
         found.steps = self.steps
         return found
 
