@@ -11,6 +11,8 @@ import torch
 from maskalg import block_table, causal, dilated, head, kv_idx, q_idx, table, where
 
 pytest.importorskip("triton", reason="needs Triton")
+import triton
+
 from maskalg.backends.triton import offline
 from maskalg.backends.triton.launching.fitting import MOST_SPILLED
 from maskalg.backends.triton.offline import kernels_offline
@@ -67,7 +69,12 @@ def test_the_first_tile_fits(target, kernel, dim, element, name, monkeypatch):
 
 def test_a_tile_that_spills_gives_way():
     report = kernels_offline(named("FIRE"), "sm_100", 256, DTYPES["bf16"])["keys"]()
-    assert report.tier.startswith("plain Triton, 32 x 32") and report.stack <= MOST_SPILLED
+    # With Triton 3.9 a tile before it spills 240 bytes, and serves.
+    tiles = (
+        ("32 x 32",) if triton.__version__.startswith(("3.6.", "3.7.")) else ("32 x 32", "32 x 64")
+    )
+    assert report.tier.startswith(tuple(f"plain Triton, {tile}" for tile in tiles))
+    assert report.stack <= MOST_SPILLED
 
 
 @pytest.mark.parametrize("target, dim", [("sm_80", 256), ("sm_86", 256), ("sm_90", 192)])
