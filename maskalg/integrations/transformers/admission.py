@@ -53,7 +53,7 @@ def _left_to_layers(updated: Callable[..., Any], name: str) -> Callable[..., Any
         if cache.config._attn_implementation != name:
             return updated(cache, key_states, value_states, layer_idx, kwargs)
         of = cache.layer_to_allocator[layer_idx]
-        read, write = (kwargs[name][of.index] for name in ("read_index", "write_index"))
+        read, write = (kwargs[rows][of.index] for rows in ("read_index", "write_index"))
         own = of, layer_idx, key_states, value_states
         handed = hand_over(*own, read, write, kwargs["max_length_q"])
         kwargs.update(cache=cache, handed=handed)

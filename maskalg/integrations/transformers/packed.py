@@ -5,29 +5,62 @@ documents, and keeps documents apart with another function beside. A document is
 that count up by one, so within it positions differ as places in the row do. Causal and sliding
 masks read this difference only. Of places they are proved as the masks of any row are; of positions
 each tile inside a document would be evaluated.
+
+It knows functions of `transformers.masking_utils` by their code. Where one of them is not there, as
+before 5.24, masks are of positions.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
 from types import FunctionType
-from typing import Any, Final
+from typing import Any, NamedTuple
 
 import torch
 from transformers import masking_utils
 
-_hf: Final[Any] = masking_utils
-_COMPOSE: Final = {each().__code__: each for each in (_hf.and_masks, _hf.or_masks)}
-_AND: Final = _hf.and_masks().__code__
-_DOCUMENTS: Final = _hf.packed_sequence_mask_function(torch.empty(0)).__code__
-# Not before 5.24, which gives mask functions places in the row.
-_remap: Final[Any] = getattr(_hf, "remap_positions_for_packed_sequence", None)
-_REMAPPED: Final = _remap and _remap(_hf.causal_mask_function, torch.empty(0)).__code__
-_OF_DIFFERENCES: Final = (
-    _hf.causal_mask_function.__code__,
-    _hf.bidirectional_mask_function.__code__,
-    _hf.sliding_window_overlay(1).__code__,
-    _hf.sliding_window_bidirectional_overlay(1).__code__,
-)
+
+class _Known(NamedTuple):
+    """Codes of transformers' mask functions.
+
+    Attributes:
+        compose: functions that join masks, by the code of what they return.
+        both: of an intersection.
+        documents: of packed documents.
+        remapped: of a mask whose indices are mapped to positions.
+        of_differences: of masks that read only the difference of query and key.
+        remap: maps the indices of a mask to positions.
+    """
+
+    compose: dict[Any, Callable[..., Any]]
+    both: Any
+    documents: Any
+    remapped: Any
+    of_differences: tuple[Any, ...]
+    remap: Callable[..., Any]
+
+
+@cache
+def _known() -> _Known | None:
+    hf: Any = masking_utils
+    none = torch.empty(0)
+    try:
+        return _Known(
+            {_code(each()): each for each in (hf.and_masks, hf.or_masks)},
+            _code(hf.and_masks()),
+            _code(hf.packed_sequence_mask_function(none)),
+            _code(hf.remap_positions_for_packed_sequence(hf.causal_mask_function, none)),
+            (
+                _code(hf.causal_mask_function),
+                _code(hf.bidirectional_mask_function),
+                _code(hf.sliding_window_overlay(1)),
+                _code(hf.sliding_window_bidirectional_overlay(1)),
+            ),
+            hf.remap_positions_for_packed_sequence,
+        )
+    except (AttributeError, TypeError):
+        return None
 
 
 def by_place(function: Any) -> Any:
@@ -37,26 +70,27 @@ def by_place(function: Any) -> Any:
         function: as transformers composes it. It is returned as it is, unless it is an
             intersection with packed documents.
     """
-    if _REMAPPED is None or _code(function) is not _AND:
+    known = _known()
+    if known is None or _code(function) is not known.both:
         return function
     parts = _captured(function)["mask_functions"]
-    if not any(_code(part) is _DOCUMENTS for part in parts):
+    if not any(_code(part) is known.documents for part in parts):
         return function
-    return _within(function)
+    return _within(function, known)
 
 
-def _within(function: Any, positions: torch.Tensor | None = None) -> Any:
+def _within(function: Any, known: _Known, positions: torch.Tensor | None = None) -> Any:
     """The same inside documents; its indices are mapped to `positions` where they are given."""
     code = _code(function)
-    if code in _COMPOSE:
+    if code in known.compose:
         parts = _captured(function)["mask_functions"]
-        return _COMPOSE[code](*[_within(part, positions) for part in parts])
+        return known.compose[code](*[_within(part, known, positions) for part in parts])
     if positions is None:
-        if code is not _REMAPPED:
+        if code is not known.remapped:
             return function
         captured = _captured(function)
-        return _within(captured["mask_function"], captured["position_ids"])
-    return function if code in _OF_DIFFERENCES else _remap(function, positions)
+        return _within(captured["mask_function"], known, captured["position_ids"])
+    return function if code in known.of_differences else known.remap(function, positions)
 
 
 def _code(function: Any) -> Any:
