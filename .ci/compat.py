@@ -45,9 +45,8 @@ WHOLE = (
 INTERPRETED_SHORT = ("tests/interpreter/test_forward.py", "tests/interpreter/test_units.py")
 INTERPRETED = ("tests/interpreter",)
 NEEDED = ("setuptools>=77", "pytest", "pytest-xdist", "hypothesis", "sympy", "rich", "numpy")
-OLDEST_TRANSFORMERS = (
-    "transformers==5.19.0"  # with the oldest torch, and the pinned one with others
-)
+# Installed beside the oldest torch; the others get the pinned one.
+OLDEST_TRANSFORMERS = "transformers==5.19.0"
 
 
 def main() -> int:

@@ -413,9 +413,9 @@ def _add(totals: Sequence[torch.Tensor], hop: Hop, arrived: Callable[[], torch.T
 def _packed(key: torch.Tensor, value: torch.Tensor, tokens: Tokens = slice(None)) -> torch.Tensor:
     """Keys and values of each token in one row, batch * kv_heads * (dim + value_dim) long."""
     both = [x.permute(2, 0, 1, 3) for x in (key, value)]
-    if isinstance(tokens, slice):
+    if isinstance(tokens, slice) or len(tokens) < len(both[0]):
         return torch.cat([x[tokens] for x in both], dim=3).flatten(1)
-    # Most of them travel to several ranks: whole rows are copied faster than keys of each head.
+    # Tokens that travel to several ranks: whole rows are copied faster than keys of each head.
     return torch.cat(both, dim=3).flatten(1)[tokens]
 
 

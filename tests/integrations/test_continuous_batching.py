@@ -25,7 +25,7 @@ from maskalg.proof.proof import proofs_made
 from maskalg.tracing import trace
 
 BEFORE_5_24 = tuple(map(int, hf.__version__.split(".")[:2])) < (5, 24)
-COMPOSES = pytest.mark.skipif(
+MASKS_UNREAD = pytest.mark.skipif(
     BEFORE_5_24,
     reason="until 5.24 transformers composes masks in each step that no layer reads",
 )
@@ -79,10 +79,10 @@ def test_tokens_are_those_of_a_request_alone(name):
 
 @pytest.mark.skipif(
     BEFORE_5_24,
-    reason="until 5.24 the model would have to write what it makes of its values into its cache",
+    reason="until 5.24 transformers caches other values, for attention of its own too",
 )
-def test_values_made_of_what_the_cache_holds():
-    """Every step computes halves of all cached values, not of the values of the step alone."""
+def test_values_that_a_model_changes_behind_its_cache():
+    """Attention reads halves of all cached values, and the cache keeps the values as they were."""
     check(tiny("diffllama", "maskalg"), tiny("diffllama", "eager"), prompts())
 
 
@@ -98,6 +98,14 @@ def test_attention_of_transformers_takes_part_as_before(name):
         model.generate_batch(prompts(), generation_config=GREEDY, progress_bar=False)
 
 
+def test_a_method_that_is_not_there_is_left_out():
+    class Manager:
+        pass
+
+    admission._wrap(Manager, "switch_to_cb_friendly_attn", admission._unchecked, "maskalg")
+    assert not hasattr(Manager, "switch_to_cb_friendly_attn")
+
+
 def test_blocks_of_a_shared_prefix():
     start = prompts((13,))[0]
     given = [start + end for end in prompts((2, 5, 9))]
@@ -111,7 +119,7 @@ def test_a_pool_too_small_for_all_requests():
     check(model, eager, prompts(), num_blocks=14)
 
 
-@COMPOSES
+@MASKS_UNREAD
 def test_compiled():
     """One graph without breaks for windows, sinks and whole layers."""
     how = CompileConfig(backend="eager", fullgraph=True, mode=None, dynamic=True)
@@ -151,7 +159,7 @@ def counted(monkeypatch):
     return counts
 
 
-@COMPOSES
+@MASKS_UNREAD
 @pytest.mark.parametrize("name, kinds", [("llama", 1), ("gemma2", 2), ("gpt_oss", 2)])
 def test_layers_of_a_step_share_their_mask(name, kinds, counted, monkeypatch):
     """Each kind of layer has one mask and one table of pages a step, and nothing is proved anew."""

@@ -104,7 +104,21 @@ def test_masks_of_packed_rows_are_proved_as_those_of_one_document(kind):
         assert "position_ids" not in built.score.parameters
 
 
-# generate() of older ones cannot make chunked masks for a static cache, whatever computes.
+def test_masks_of_packed_rows_without_a_function_of_transformers(monkeypatch):
+    from transformers import masking_utils
+
+    from maskalg.integrations.transformers import packed
+
+    documents = masking_utils.packed_sequence_mask_function(torch.tensor([[0, 0, 1]]))
+    both = masking_utils.and_masks(documents, masking_utils.causal_mask_function)
+    with monkeypatch.context() as patched:
+        patched.delattr(masking_utils, "or_masks")
+        packed._known.cache_clear()
+        assert packed.by_place(both) is both
+    packed._known.cache_clear()
+
+
+# generate() before 5.23 cannot make chunked masks for a static cache, whatever computes.
 CHUNKED = tuple(map(int, hf.__version__.split(".")[:2])) >= (5, 23)
 GENERATE = [
     (name, cache)

@@ -3,8 +3,8 @@
 Keys of the requests lie in blocks of a pool, which transformers describes by one row of the pool
 for each key. They are read in place: blocks, where the rows of a request fill them one after
 another, single rows where a layer has a window and its rows form a ring. But a chunk of a prompt
-overwrites keys in the ring that its first queries need, and some models cache what they make keys
-and values of, such as the latent states of DeepSeek. There the keys are copied out in order, as
+overwrites keys in the ring that its first queries need, and some models compute keys and values
+from cached states, as DeepSeek does from latent ones. There the keys are copied out in order, as
 transformers does it.
 """
 
@@ -29,7 +29,7 @@ from .masks import own_mask
 if TYPE_CHECKING:
     from transformers.generation.continuous_batching import PagedAttentionCache
 
-_OF_BATCHING: Final = ("logits_indices", "logits_processor_args", "block_table", "is_causal")
+_OF_BATCHING: Final = ("logits_indices", "logits_processor_args", "block_table")
 
 
 @dataclass(frozen=True)
@@ -219,7 +219,7 @@ def hand_over(
     receives the same tensors and reads the pool, unless a window's ring is overwritten.
 
     Args:
-        of: the part of the cache for layers of this kind.
+        of: the cache's allocator for layers of this kind.
         layer: its number.
         key: `[1, kv_heads, tokens, head_dim]`, of this step.
         value: `[1, kv_heads, tokens, head_dim]`.
