@@ -123,12 +123,12 @@ def attention(
             sum of exp(score) of each query, without a sink, float32 (float64 for float64 inputs)
             `[batch, heads, q_len]`.
         dropout_p: 0; anything else is refused, as dropout of the weights is not built.
-        descale: factors of float8 query, key and value, or of int8 pages: three positive float32
+        descale: factors of float8 query, key and value, or of 8-bit pages: three positive float32
             tensors, `[batch, heads]` and twice `[batch, kv_heads]`, where either size may be 1;
             None means factors of 1. `to_float8` makes them.
         pages: where the keys and values of each request lie, if `key` and `value` are pages,
             `[pages, page_size, kv_heads, dim]` with any strides: see `Pages`. They may be int8
-            beside a query of a floating-point dtype. For inference.
+            or float8_e4m3fn beside a query of a wider dtype. For inference.
         nan_safe: on a GPU, True confines NaN and infinities to the queries and keys that the mask
             keeps together with them; otherwise they may reach others of a tile. A query that keeps
             a key or value which is not finite is NaN in all dimensions. It costs a copy of keys and

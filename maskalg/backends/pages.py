@@ -8,7 +8,7 @@ from typing import cast
 import torch
 
 from ..engine.extents import Extents
-from ..engine.float8 import FLOAT8, INT8
+from ..engine.float8 import FLOAT8, QUANTISED
 from ..engine.pages import Pages, pages_gradient
 from ..errors import BackendError, MaskValueError
 from .call import Call, Result
@@ -40,7 +40,7 @@ def attend_pages(call: Call, backend: str) -> Result:
 def _served(call: Call, backend: str) -> Result:
     if call.query.dtype == FLOAT8:
         return attend_float8(call, backend)
-    if call.key.dtype != INT8 or TRAITS[backend].float8:
+    if call.key.dtype not in QUANTISED or TRAITS[backend].float8:
         return backend_of(backend).attend(call)
     out, lse = backend_of(backend).attend(dequantised(call, double=TRAITS[backend].wide))
     return out.to(call.out_dtype), lse

@@ -1,4 +1,4 @@
-"""Inputs of float8 (e4m3) and int8, and their factors."""
+"""Inputs of float8 (e4m3), pages of int8 and float8, and their factors."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import torch
 from .. import errors
 
 FLOAT8: Final = torch.float8_e4m3fn
-INT8: Final = torch.int8
-"""The dtype of quantised keys and values in pages, beside queries of a floating-point dtype."""
+QUANTISED: Final = (torch.int8, FLOAT8)
+"""Dtypes of keys and values in pages beside queries of a wider floating-point dtype."""
 
 Descales = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 """Factors of the numbers of query, key and value: contiguous float32 `[batch, heads]`, of key and
@@ -66,10 +66,11 @@ def descales_of(
 ) -> Descales:
     """The factors of query, key and value, each contiguous `[batch, heads]`; raises where they do
     not fit."""
-    if query.dtype != FLOAT8 and key.dtype != INT8:
+    if query.dtype != FLOAT8 and key.dtype not in QUANTISED:
         raise errors.MaskTypeError(
-            "attention: descale=… is for float8 inputs and int8 pages, and query is of "
-            f"{query.dtype}. Leave it out, or make the inputs with ma.to_float8."
+            "attention: descale=… is for float8 inputs and pages of int8 or float8, and query is "
+            f"of {query.dtype}, key of {key.dtype}. Leave it out, or make the inputs with "
+            "ma.to_float8."
         )
     if not isinstance(descale, (tuple, list)) or len(descale) != 3:
         raise errors.MaskTypeError(

@@ -15,7 +15,7 @@ from torch.autograd import forward_ad
 from .. import errors
 from ..engine import messages as engine_messages
 from ..engine.extents import Extents, check, fitting
-from ..engine.float8 import FLOAT8, INT8
+from ..engine.float8 import FLOAT8, QUANTISED
 from ..engine.normal_form import Bound
 from ..engine.pages import Pages
 from ..formula.nodes import K, Q
@@ -54,9 +54,8 @@ def extents_of(
             f"(or float64 without GPU kernels), got {dtype}. Convert them: "
             f"query.{'real' if dtype.is_complex else 'float()'}."
         )
-    if not dtype == key.dtype == value.dtype and not (
-        pages is not None and key.dtype == value.dtype == INT8 and dtype != FLOAT8
-    ):
+    quantised = pages is not None and dtype != FLOAT8 and key.dtype in QUANTISED
+    if key.dtype != value.dtype or (key.dtype != dtype and not quantised):
         raise _dtypes_differ(dtype, key.dtype, value.dtype)
     if not device == key.device == value.device:
         raise errors.MaskTypeError(
@@ -210,7 +209,8 @@ def _dtypes_differ(*found: torch.dtype) -> errors.MaskTypeError:
         write = (
             "key.to(query.dtype) * scale, with the scale that the integers were made with, and "
             "value likewise; ma.to_float8 makes inputs of 8 bits that attention takes, and both "
-            "keys and values in pages may be int8, with descale=(of_query, of_key, of_value)."
+            "keys and values in pages may be int8 or float8_e4m3fn, with descale=(of_query, "
+            "of_key, of_value)."
         )
     return errors.MaskTypeError(
         "attention: query, key and value must share one dtype, got "

@@ -9,7 +9,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 import maskalg as ma
 from maskalg import causal, errors, sliding
 from maskalg.backends.cpu.native.compile import compiler
-from tests.cases.paged import MASKS, as_int8, check, check_int8, drawn, paged
+from tests.cases.paged import MASKS, QUANTISED, check, check_quantised, drawn, paged, quantised
 
 INT = {"dtype": torch.int32}
 
@@ -66,13 +66,15 @@ def test_float8():
 @pytest.mark.parametrize("backend", ["cpu", "reference"])
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("name", ["window", "per-head", "softcap", "table", "nothing"])
-def test_int8(name, packed, backend):
+@pytest.mark.parametrize("dtype", QUANTISED)
+def test_pages_of_8_bits(dtype, name, packed, backend):
     counts = [3, 1, 0] if packed else [3, 3, 3]
-    check_int8(paged(name, [90, 40, 0], counts, packed=packed, seed=3), backend)
+    check_quantised(paged(name, [90, 40, 0], counts, packed=packed, seed=3), dtype, backend)
 
 
-def test_int8_under_a_weight_and_compiled():
-    case, stands_for, descale = as_int8(paged("window", [50, 20], [2, 2]))
+@pytest.mark.parametrize("dtype", QUANTISED)
+def test_pages_of_8_bits_under_a_weight_and_compiled(dtype):
+    case, stands_for, descale = quantised(paged("window", [50, 20], [2, 2]), dtype)
     score = case.score & ma.padding(case.pages.lengths)
     wide = (stands_for.query, case.key, case.value)
     want = ma.attention(*wide, score, weight=ma.relu, backend="reference")
@@ -87,13 +89,28 @@ def test_int8_under_a_weight_and_compiled():
         torch.testing.assert_close(found.double(), want, atol=1e-5, rtol=1e-5)
 
 
+def test_float8_without_factors():
+    """Caches of vLLM may have none: numbers are what they stand for."""
+    case, _, _ = quantised(paged("causal", [32, 20], [2, 2]), torch.float8_e4m3fn)
+    given = (case.query, case.key_pages, case.value_pages, case.score)
+    found = ma.attention(*given, pages=case.pages)
+    one = torch.ones(1)
+    assert torch.equal(found, ma.attention(*given, pages=case.pages, descale=(one, one, one)))
+    with pytest.raises(errors.MaskTypeError, match="share one dtype"):
+        ma.attention(*given[:1], *(t.to(torch.float8_e5m2) for t in given[1:3]), pages=case.pages)
+
+
 def test_int8_elsewhere_is_refused():
-    case, _, descale = as_int8(paged("causal", [32, 32], [2, 2]))
+    case, _, descale = quantised(paged("causal", [32, 32], [2, 2]), torch.int8)
     rows = case.key.to(torch.int8)
-    with pytest.raises(errors.MaskTypeError, match="both keys and values in pages may be int8"):
+    with pytest.raises(
+        errors.MaskTypeError, match="both keys and values in pages may be int8 or float8"
+    ):
         ma.attention(case.query, rows, rows, causal, descale=descale)
     mixed = (case.query, case.key_pages, case.value_pages.float())
-    with pytest.raises(errors.MaskTypeError, match="both keys and values in pages may be int8"):
+    with pytest.raises(
+        errors.MaskTypeError, match="both keys and values in pages may be int8 or float8"
+    ):
         ma.attention(*mixed, case.score, pages=case.pages)
 
 
@@ -122,10 +139,13 @@ def test_traced_with_symbols_for_sizes():
 
 @pytest.mark.parametrize("name", MASKS)
 def test_random_cases(name):
-    """Tables, lengths, numbers of queries and strange sizes; a part of them with int8 pages."""
+    """Tables, lengths, numbers of queries and strange sizes; a part with pages of 8 bits."""
     for seed in range(12):
         how = drawn(seed, name, longest=300, pages=(1, 7, 16, 64), dims=(8, 20, 32))
-        (check_int8 if seed % 4 == 3 else check)(paged(name, **how), "cpu")
+        if seed % 4 == 3:
+            check_quantised(paged(name, **how), QUANTISED[seed // 4 % 2], "cpu")
+        else:
+            check(paged(name, **how), "cpu")
 
 
 @pytest.mark.skipif(compiler() is None, reason="needs a C++ compiler")

@@ -204,7 +204,7 @@ def drawn(seed, name, longest=1500, pages=(16, 48, 64, 128), dims=(64, 128)):
 
 def kinds(name):
     """Five kinds of calls of a mask, each with kernels of its own. Between them they have every
-    page size, both dtypes, int8 pages, queries packed and apart, steps and chunks."""
+    page size, both dtypes, pages of 8 bits, queries packed and apart, steps and chunks."""
     draw = random.Random(name)
     pages = draw.sample([16, 32, 48, 64, 128, 256], 5)
     most = [1, 8, 3, 8, 5] if name == "tree" else [1, 300, 3, 400, 130]
@@ -214,7 +214,7 @@ def kinds(name):
     return [
         {
             "most": most[n], "packed": n % 2 == 1, "page": pages[n], "heads": heads[n],
-            "dims": dims[n], "dtype": dtypes[n], "int8": n == 4,
+            "dims": dims[n], "dtype": dtypes[n], "quantised": n == 4,
         }
         for n in range(5)
     ]  # fmt: skip
@@ -239,18 +239,28 @@ def of_kind(seed, name, longest, most, **kind):
     }
 
 
-def as_int8(case):
-    """The case with int8 pages, and `descale`: one factor for each head, a number of each request
-    for its queries. Rows that hold NaN hold the largest number."""
+QUANTISED = [torch.int8, torch.float8_e4m3fn]
+
+
+def quantised(case, dtype):
+    """The case with pages of 8 bits, and `descale`: one factor for each head, a number of each
+    request for its queries. Where rows hold NaN, int8 has the largest number."""
+
+    def rounded(numbers):
+        if dtype == torch.int8:
+            return numbers.round().nan_to_num(127.0).to(dtype)
+        return numbers.clamp(-448, 448).to(dtype)
+
     requests, (_, heads, _, _) = len(case.counts), case.query.shape
     of_query = torch.rand(requests, heads, generator=torch.Generator().manual_seed(5)) + 0.5
     of_query = of_query.to(case.query.device)
     found, factors = [], [of_query]
     for pool, rows in ((case.key_pages, case.key), (case.value_pages, case.value)):
-        factor = rows.float().abs().amax(dim=(0, 2, 3)) / 127  # [kv_heads]
-        numbers = (pool.float() / factor[:, None]).round().nan_to_num(127.0).to(torch.int8)
-        rounded = (rows.float() / factor[:, None, None]).round().double() * factor[:, None, None]
-        found.append((numbers, rounded))
+        largest = 127 if dtype == torch.int8 else 448
+        factor = rows.float().abs().amax(dim=(0, 2, 3)) / largest  # [kv_heads]
+        numbers = rounded(pool.float() / factor[:, None])
+        wide = rounded(rows.float() / factor[:, None, None]).double() * factor[:, None, None]
+        found.append((numbers, wide))
         factors.append(factor[None])
     (key_pages, key), (value_pages, value) = found
     if case.pages.cu_seqlens_q is None:
@@ -264,9 +274,9 @@ def as_int8(case):
     return made, stands_for, tuple(factors)
 
 
-def check_int8(case, backend, tolerance=2e-5, **how):
-    """What a backend computes of int8 pages, beside what they stand for in float64."""
-    made, stands_for, descale = as_int8(case)
+def check_quantised(case, dtype, backend, tolerance=2e-5, **how):
+    """What a backend computes of pages of 8 bits, beside what they stand for in float64."""
+    made, stands_for, descale = quantised(case, dtype)
     out, lse = made.attend(backend, descale=descale, **how)
     want, want_lse = stands_for.wanted(**how)
     assert out.dtype == case.query.dtype and out.shape == want.shape

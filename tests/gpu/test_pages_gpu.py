@@ -7,7 +7,7 @@ import maskalg as ma
 from maskalg import causal
 from maskalg.backends.triton.families import forward
 from tests.cases.launched import launched, names
-from tests.cases.paged import MASKS, check, check_int8, kinds, of_kind, paged
+from tests.cases.paged import MASKS, QUANTISED, check, check_quantised, kinds, of_kind, paged
 
 pytestmark = pytest.mark.gpu
 hopper = pytest.mark.skipif(
@@ -23,11 +23,14 @@ TOLERANCE = {torch.float32: 2e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
 def test_random_cases(name, kind):
     """14 of each kind, 1,050 in all. Twice: the second call is one that was launched before."""
     how = dict(kinds(name)[kind])
-    int8 = how.pop("int8")
+    quantised = how.pop("quantised")
     for seed in range(14):
         case = paged(name, **of_kind(seed, name, 1500, **how), device="cuda")
         for _ in range(2):
-            (check_int8 if int8 else check)(case, "triton", TOLERANCE[how["dtype"]])
+            if quantised:
+                check_quantised(case, QUANTISED[seed % 2], "triton", TOLERANCE[how["dtype"]])
+            else:
+                check(case, "triton", TOLERANCE[how["dtype"]])
 
 
 _OTHERS = [

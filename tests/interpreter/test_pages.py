@@ -7,7 +7,7 @@ import torch
 
 import maskalg as ma
 from maskalg import causal
-from tests.cases.paged import MASKS, as_int8, check, check_int8, drawn, paged
+from tests.cases.paged import MASKS, QUANTISED, check, check_quantised, drawn, paged, quantised
 
 pytestmark = pytest.mark.skipif(
     os.environ.get("TRITON_INTERPRET") != "1", reason="needs TRITON_INTERPRET=1"
@@ -81,16 +81,18 @@ def test_a_request_gives_the_same_bits_alone_and_in_any_batch(monkeypatch):
 
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("name", ["window", "per-head", "softcap", "table", "nothing"])
+@pytest.mark.parametrize("of_pages", QUANTISED)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
-def test_int8(dtype, name, packed, kernel):
+def test_pages_of_8_bits(dtype, of_pages, name, packed, kernel):
     counts = [3, 1, 0] if packed else [3, 3, 3]
     case = paged(name, [90, 40, 0], counts, packed=packed, seed=3, dtype=dtype)
-    check_int8(case, "triton", 2e-5 if dtype == torch.float32 else 4e-3)
+    check_quantised(case, of_pages, "triton", 2e-5 if dtype == torch.float32 else 4e-3)
 
 
-def test_int8_under_weights(kernel):
+@pytest.mark.parametrize("of_pages", QUANTISED)
+def test_pages_of_8_bits_under_weights(of_pages, kernel):
     for weight in (ma.relu, ma.linear, ma.sigmoid(-1.0)):
-        case, stands_for, descale = as_int8(paged("window", [50, 20], [2, 2]))
+        case, stands_for, descale = quantised(paged("window", [50, 20], [2, 2]), of_pages)
         given = (case.query, case.key_pages, case.value_pages, case.score)
         how = {"pages": case.pages, "weight": weight, "descale": descale}
         found = ma.attention(*given, **how, backend="triton")

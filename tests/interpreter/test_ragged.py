@@ -8,7 +8,7 @@ import torch
 
 import maskalg as ma
 from maskalg import causal, sliding
-from tests.cases.paged import MASKS, Paged, check, check_int8, paged
+from tests.cases.paged import MASKS, QUANTISED, Paged, check, check_quantised, paged
 from tests.interpreter.test_ready import found_anew  # noqa: F401
 
 pytestmark = pytest.mark.skipif(
@@ -225,10 +225,11 @@ def test_starts_that_fall_read_and_write_nothing_elsewhere(starts, most, monkeyp
         assert (side.isnan() if side.is_floating_point() else side == 7).all()
 
 
+@pytest.mark.parametrize("of_pages", QUANTISED)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
-def test_int8(dtype):
+def test_pages_of_8_bits(dtype, of_pages):
     case = paged("window", **MIXED, seed=3, dtype=dtype)
-    check_int8(case, "triton", 2e-5 if dtype == torch.float32 else 4e-3)
+    check_quantised(case, of_pages, "triton", 2e-5 if dtype == torch.float32 else 4e-3)
 
 
 def test_weights():

@@ -15,7 +15,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, make_backend
 
-from ....engine.float8 import FLOAT8, INT8
+from ....engine.float8 import FLOAT8, QUANTISED
 from .spec import KernelSpec, role_of, tensor_of
 
 _TYPES: Final = {
@@ -97,7 +97,7 @@ def compile_kernel(
         if argument == "T":
             signature[argument] = tuple(f"*{_TYPES[table]}" for table in tables)
             aligned |= {(place, i): _ALIGNED for i in range(len(tables))}
-        elif argument == "descales" and held.get("k", dtype) in (FLOAT8, INT8):
+        elif argument == "descales" and held.get("k", dtype) in QUANTISED:
             signature[argument] = ("*fp32",) * 3
         elif argument == "pages" and constants.get("PAGE"):
             count = 1 if held["packed"] is None else 2
