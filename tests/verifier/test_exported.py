@@ -252,6 +252,6 @@ def test_no_mutant_is_accepted_that_answers_otherwise(name):
             elif claim.outcome == "wrong":
                 refuted += 1
                 assert answers(wrong, *call) != answers(right, *call), told
-            else:
-                assert "not read" in claim.by, told
+            else:  # a text that is not read, or a question that takes z3 too long
+                assert claim.outcome == "not proved", told
     assert refuted > 10
