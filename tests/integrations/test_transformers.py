@@ -337,6 +337,67 @@ def test_a_mask_for_each_kind_of_layer():
     assert close(model(tokens(), attention_mask=given).logits, eager(tokens()).logits)
 
 
+def built(model_class, config, implementation):
+    """A model with weights that tell the layers apart."""
+    torch.manual_seed(0)
+    model = model_class._from_config(copy.deepcopy(config), attn_implementation=implementation)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.2 * torch.randn(parameter.shape))
+    return model.eval()
+
+
+VISION = {
+    "hidden_size": 32,
+    "intermediate_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "patch_size": 8,
+}
+
+
+@pytest.mark.parametrize("missing", [0, 4])
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_model_adds_its_bias_to_the_mask(shared, missing):
+    """As BEiT does; the bias becomes one of the formula, and its table receives a gradient."""
+    kind = "use_shared_relative_position_bias" if shared else "use_relative_position_bias"
+    config = hf.BeitConfig(**VISION, image_size=32, **{kind: True})
+    pixels = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(3))
+    inputs = {"pixel_values": pixels, "attention_mask": padding("right", 2, 17, missing)}
+    found = []
+    for implementation in ("maskalg", "eager"):
+        model = built(hf.BeitModel, config, implementation)
+        out = model(**inputs).last_hidden_state[inputs["attention_mask"].bool()]
+        (out * torch.randn(out.shape, generator=torch.Generator().manual_seed(2))).sum().backward()
+        table = next(p for n, p in model.named_parameters() if "position_bias_table" in n)
+        found.append((out, table.grad))
+    for ours, wanted in zip(*found, strict=True):
+        assert wanted.abs().max() > 0 and close(ours, wanted)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_mask_of_one_query_is_written_out(dtype):
+    """SigLIP 2 repeats that of its pooling head, which is not attention of transformers."""
+    config = hf.Siglip2VisionConfig(**VISION, num_patches=16)
+    inputs = {
+        "pixel_values": torch.randn(2, 16, 192, generator=torch.Generator().manual_seed(3)),
+        "pixel_attention_mask": padding("right", 2, 16),
+        "spatial_shapes": torch.tensor([[3, 4], [4, 4]]),
+    }
+    inputs["pixel_values"] = inputs["pixel_values"].to(dtype)
+    found, wanted = (
+        built(hf.Siglip2VisionModel, config, implementation).to(dtype)(**inputs).pooler_output
+        for implementation in ("maskalg", "eager")
+    )
+    assert close(found, wanted)
+    mask = make_mask(2, 1, 13, attention_mask=padding("left"), q_offset=12, dtype=dtype)
+    lowest = torch.finfo(dtype).min
+    assert (mask[:, 0, 0] == (1 - padding("left")).to(dtype) * lowest).all()
+    assert mask.dtype == dtype
+    biased = model_mask(ma.everything + ma.dense_bias(torch.ones(1, 4)), 2, 1, 4)
+    assert (biased.reshape(2, 4) == 1).all()
+
+
 def test_cumulative_lengths_keep_documents_apart():
     """As the collator for flash attention gives them; without a need to leave the cache out."""
     cumulative = torch.tensor([0, 4, 10, 13], dtype=torch.int32)
@@ -438,6 +499,10 @@ def test_a_model_mask_is_no_tensor():
         lambda: mask[:, :, :, :2],
         lambda: mask + 1.0,
         lambda: 1.0 + mask,
+        lambda: mask + torch.ones(4),
+        lambda: mask + torch.ones(4, 4, dtype=torch.bool),
+        lambda: torch.softmax(torch.randn(1, 2, 4, 4) + mask, dim=-1),
+        lambda: mask.to(torch.bool),
         lambda: torch.cat([torch.ones(1, 1, 4, 2), mask], dim=-1),
     ):
         with pytest.raises(ma.MaskTypeError, match="a formula here, not a tensor"):

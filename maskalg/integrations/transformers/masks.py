@@ -113,7 +113,8 @@ def make_mask(
         return attention_mask
     given = (mask_function, options.get("config"))
     built = _built(given, q_offset, kv_offset, kv_length, attention_mask)
-    return ModelMask(built, (batch_size, 1, q_length, kv_length))
+    shape = batch_size, 1, q_length, kv_length
+    return ModelMask(built, shape, options.get("dtype") or torch.float32)
 
 
 # torch.compile does not look inside: it would have to trace what traces.

@@ -7,9 +7,10 @@ from typing import Any, NoReturn
 
 import torch
 
-from ...errors import MaskAttributeError, MaskValueError
+from ...errors import MaskAttributeError, MaskTypeError, MaskValueError
 from ...formula.entries import readable
 from ...values.algebra import Mask, Score
+from ...values.biases import dense_bias
 from ...values.masks import document
 from ...values.masks.documents.document import packed_ids
 from .. import messages
@@ -18,28 +19,38 @@ from .. import messages
 class ModelMask:
     """The `attention_mask` that layers receive: a formula with the lengths it was built for.
 
-    It has the `ndim` and `shape` of a written-out mask, which models ask for; whoever computes
-    with it as with a tensor is told what to do.
+    It has the `ndim` and `shape` of a written-out mask, which models ask for. A bias of positions
+    can be added. A mask of one query, no longer than the row of keys, is written out where a model
+    indexes it or calls its methods. Whoever computes with another mask is told what to do.
 
     Attributes:
         score: the mask, in the coordinates of the call (queries and keys start at 0), or a mask
             with a bias.
         shape: `[batch, 1, q_len, kv_len]`.
+        dtype_written: of the mask where it is written out.
     """
 
     ndim = 4
 
-    def __init__(self, score: Mask | Score, shape: tuple[int, int, int, int]) -> None:
+    def __init__(
+        self,
+        score: Mask | Score,
+        shape: tuple[int, int, int, int],
+        dtype_written: torch.dtype = torch.float32,
+    ) -> None:
         self.score = score
         self.shape = shape
+        self.dtype_written = dtype_written
         self._packed: tuple[torch.Tensor, torch.Tensor, Mask | Score] | None = None
 
     def __repr__(self) -> str:
         return f"ModelMask({self.score!r}, shape={list(self.shape)})"
 
-    def to(self, device: torch.device | str, *rest: Any, **options: Any) -> ModelMask:
+    def to(self, device: Any, *rest: Any, **options: Any) -> Any:
         """The same mask with its tensors on `device`, for models spread over several."""
-        return ModelMask(self.score.to(device), self.shape)
+        if isinstance(device, torch.dtype):
+            return self._tensor(f"attention_mask.to({device})").to(device, *rest, **options)
+        return ModelMask(self.score.to(device), self.shape, self.dtype_written)
 
     def contiguous(self) -> ModelMask:
         """The mask itself: `generate` with a static cache asks for it, up to transformers 5.23."""
@@ -53,16 +64,40 @@ class ModelMask:
             self._packed = queries, keys, documents & self.score
         return self._packed[2]
 
-    def __getattr__(self, name: str) -> NoReturn:
+    def _tensor(self, used: str) -> torch.Tensor:
+        """The mask of one query as eager attention adds it; an error for more of them.
+
+        Args:
+            used: what the model computes with it.
+        """
+        batch, _, q_len, kv_len = self.shape
+        if q_len > 1:
+            raise messages.mask_is_no_tensor(used)
+        lowest = torch.finfo(self.dtype_written).min
+        dense = self.score.to_dense(q_len, kv_len, batch=batch)
+        if dense.dtype == torch.bool:
+            added = torch.zeros_like(dense, dtype=self.dtype_written).masked_fill(~dense, lowest)
+        else:
+            added = dense.to(self.dtype_written).clamp(min=lowest)
+        return added.expand(batch, -1, -1, -1)
+
+    def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):  # of protocols, such as copying
             raise AttributeError(name)
-        raise MaskAttributeError(str(messages.mask_is_no_tensor(f"attention_mask.{name}")))
+        try:
+            return getattr(self._tensor(f"attention_mask.{name}"), name)
+        except MaskTypeError as error:
+            raise MaskAttributeError(str(error)) from None
 
-    def __getitem__(self, places: object) -> NoReturn:
-        raise messages.mask_is_no_tensor("attention_mask[…]")
+    def __getitem__(self, places: Any) -> torch.Tensor:
+        return self._tensor("attention_mask[…]")[places]
 
-    def __add__(self, other: object) -> NoReturn:
-        raise messages.mask_is_no_tensor("attention_mask + …")
+    def __add__(self, other: object) -> ModelMask:
+        if not isinstance(other, torch.Tensor) or not other.is_floating_point() or other.ndim < 2:
+            raise messages.mask_is_no_tensor("attention_mask + …")
+        batch, _, *lengths = torch.broadcast_shapes(self.shape, other.shape)
+        shape = batch, 1, *lengths
+        return ModelMask(self.score + dense_bias(other.contiguous()), shape, self.dtype_written)
 
     __radd__ = __add__
 
