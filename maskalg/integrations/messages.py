@@ -43,6 +43,17 @@ def model_dropout(dropout: float, config: object) -> BackendError:
     )
 
 
+def not_in_table(name: str, table: str, known: tuple[str, ...]) -> BackendError:
+    """`table` holds a model's attention layers by the names in `known`."""
+    instead = "sdpa" if "sdpa" in known else "eager"
+    return BackendError(
+        f'attn_implementation="{name}": the model takes its attention layers from {table}, which '
+        f'has {", ".join(map(repr, known))}. Write attn_implementation="{instead}", or where it is '
+        f'part of a larger model {{"": "{name}", "vision_config": "{instead}"}}, with the name of '
+        "that part's configuration."
+    )
+
+
 def mask_is_no_tensor(used: str) -> MaskTypeError:
     return MaskTypeError(
         f"the model computes with its attention mask ({used}), which is a formula here, not a "

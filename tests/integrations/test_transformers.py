@@ -512,6 +512,48 @@ def test_a_model_mask_is_no_tensor():
     assert copy.deepcopy(mask).shape == mask.shape
 
 
+TABLES = {
+    "falcon": (
+        hf.FalconModel,
+        hf.FalconConfig(hidden_size=32, num_hidden_layers=1, num_attention_heads=4),
+        "sdpa",
+    ),
+    "gpt_neo": (
+        hf.GPTNeoModel,
+        hf.GPTNeoConfig(hidden_size=32, num_layers=1, attention_types=[[["global"], 1]]),
+        "eager",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", list(TABLES))
+def test_a_table_of_attention_layers_is_named(name):
+    """Whether the name is an argument or in the configuration, however often."""
+    model_class, config, instead = TABLES[name]
+    config = copy.deepcopy(config)
+    config._attn_implementation = "maskalg"
+    says = rf'"maskalg": the model .*{name.upper()}_ATTENTION_CLASSES.*"{instead}", or where'
+    for make in (model_class, model_class, model_class._from_config):
+        with pytest.raises(ma.BackendError, match=says):
+            make(config)
+    config._attn_implementation = instead
+    assert model_class(config).config._attn_implementation == instead
+
+
+def test_a_model_beside_a_table_is_built():
+    """The image encoder of GIT takes any attention, its text model does not."""
+    config = hf.GitVisionConfig(**VISION, image_size=32)
+    pixels = torch.randn(2, 3, 32, 32)
+    found, wanted = (
+        built(hf.GitVisionModel, config, implementation)(pixels).last_hidden_state
+        for implementation in ("maskalg", "eager")
+    )
+    assert close(found, wanted)
+    text = hf.GitConfig(vision_config=config.to_dict(), num_hidden_layers=1)
+    with pytest.raises(ma.BackendError, match="GIT_SELF_ATTENTION_CLASSES"):
+        hf.GitModel._from_config(text, attn_implementation="maskalg")
+
+
 def test_both_interfaces_have_one_name():
     from transformers import AttentionInterface, AttentionMaskInterface
 

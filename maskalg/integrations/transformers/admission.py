@@ -1,28 +1,43 @@
-"""The door to transformers' continuous batching, whose list of attention names is closed.
+"""The doors in transformers that know its own attention names only.
 
-It relies on two methods of transformers 5.19 and later (tested: 5.19, 5.23 and 5.24):
+Continuous batching has a closed list of names; it is opened for this one. Some models take their
+attention layers from tables of their own, in which this name is missing; an error says so, in place
+of a bare `KeyError`. It relies on methods of transformers 5.19 and later (tested: 5.19, 5.23 and
+5.24):
 
 - `ContinuousBatchingManager.switch_to_cb_friendly_attn(model, …)` refuses names that are not its
   own. It is not called for models whose name is admitted.
 - `PagedAttentionCache.update(key_states, value_states, layer_idx, kwargs)`, which models call since
   5.24, copies all keys of a step. For those models it hands the cache to the layer, too, which then
   writes the step's keys and reads the others in place, where it can.
+- `PreTrainedModel.get_correct_attn_implementation(requested, …)` is called as a model is built, and
+  before its layers are. An entry that raises is added to the tables of the model's modules, so that
+  no model is refused that does not look there.
 
 Where a method is not there, transformers says that it does not know the name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any, NoReturn
 
+import torch
+from transformers import PreTrainedModel
+
+from .. import messages
 from .continuous import hand_over
 
 
 def admit(name: str) -> None:
-    """Let models with the attention of this name take part in continuous batching."""
+    """Let models with the attention of this name take part in continuous batching.
+
+    Models that know no attention but their own say so as they are built.
+    """
     from transformers.generation import continuous_batching as batching
 
+    _wrap(PreTrainedModel, "get_correct_attn_implementation", _told, name)
     _wrap(batching.ContinuousBatchingManager, "switch_to_cb_friendly_attn", _unchecked, name)
     _wrap(batching.PagedAttentionCache, "update", _left_to_layers, name)
 
@@ -60,3 +75,34 @@ def _left_to_layers(updated: Callable[..., Any], name: str) -> Callable[..., Any
         return handed.key, handed.value
 
     return update
+
+
+def _told(checked: Callable[..., Any], name: str) -> Callable[..., Any]:
+    def check(model: Any, requested: str | None, *arguments: Any, **options: Any) -> Any:
+        if requested == name:
+            for found, table in _tables(type(model)):
+                table.setdefault(name, _refusing(name, found, tuple(table)))
+        return checked(model, requested, *arguments, **options)
+
+    return check
+
+
+def _tables(model_class: type) -> Iterator[tuple[str, dict[Any, Any]]]:
+    """The tables from attention names to layers in the modules of a model, with their names."""
+    for module in dict.fromkeys(each.__module__ for each in model_class.__mro__):
+        for found, table in vars(sys.modules[module]).items():
+            if isinstance(table, dict) and "eager" in table and all(map(_is_layer, table.values())):
+                yield f"{module}.{found}", table
+
+
+def _is_layer(entry: object) -> bool:
+    return isinstance(entry, type) and issubclass(entry, torch.nn.Module)
+
+
+def _refusing(name: str, table: str, known: tuple[str, ...]) -> Callable[..., NoReturn]:
+    """An entry of a table: whoever would build a layer of it is told what the table knows."""
+
+    def refuse(*arguments: Any, **options: Any) -> NoReturn:
+        raise messages.not_in_table(name, table, known)
+
+    return refuse
