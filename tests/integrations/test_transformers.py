@@ -471,6 +471,7 @@ def test_unknown_arguments_are_refused(name):
     with pytest.raises(ma.MaskTypeError, match=rf"{name}=a tensor of shape \[2\].*eager"):
         call(layer(), **{name: torch.ones(2)})
     call(layer(), **{name: None}, position_ids=torch.arange(4))
+    call(layer(), max_new_tokens=8, do_sample=False)  # Kosmos-2 hands on what generate is given
     with pytest.raises(ma.MaskTypeError, match=f"{name}=3 to the mask"):
         make_mask(1, 4, 4, **{name: 3})
 

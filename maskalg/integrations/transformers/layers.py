@@ -12,13 +12,16 @@ from ...values.biases import softcap as softcap_bias
 from ...values.weights import Weight, softmax, softmax_with_sink
 from .. import messages
 
-# What models pass along that changes nothing here: the mask holds the window and the positions.
+# What models pass along that changes nothing here: the mask holds the window and the positions, and
+# some models hand the arguments of `generate` on to the encoder of their images.
 _KNOWN: Final = frozenset(
     (
         *("position_ids", "cache_position", "position_embeddings", "past_key_values", "use_cache"),
         *("sliding_window", "max_length_q", "max_length_k", "seq_idx", "deterministic"),
         *("num_items_in_batch", "labels", "return_dict", "logits_to_keep", "layer_idx"),
-        *("output_hidden_states", "output_router_logits"),
+        *("output_hidden_states", "output_router_logits", "output_scores", "output_logits"),
+        *("max_length", "max_new_tokens", "min_length", "min_new_tokens", "do_sample"),
+        *("num_beams", "num_return_sequences", "return_dict_in_generate"),
     )
 )
 
