@@ -398,6 +398,72 @@ def test_a_mask_of_one_query_is_written_out(dtype):
     assert (biased.reshape(2, 4) == 1).all()
 
 
+def test_a_mask_of_one_query_is_broadcast():
+    """As BridgeTower and LightGlue make it, for all queries of an encoder."""
+    from transformers.masking_utils import bidirectional_mask_function
+
+    kept = padding("left", 1, 4, 1)
+    mask = make_mask(1, 1, 4, mask_function=bidirectional_mask_function, attention_mask=kept)
+    whole = make_mask(1, 4, 4, mask_function=bidirectional_mask_function, attention_mask=kept)
+    q = torch.randn(1, 2, 4, 8)
+    found, wanted = (attend(layer(), q, q, q, each)[0] for each in (mask, whole))
+    assert close(found, wanted)
+    assert mask.for_queries(4) is mask.for_queries(4) and mask.for_queries(1) is mask
+
+
+def test_keys_of_masks_are_concatenated():
+    from transformers.masking_utils import bidirectional_mask_function
+
+    def steps(before, offset=0):
+        own = make_mask(2, 3, before, offset, attention_mask=padding("left", 2, before, 2))
+        kept = padding("right", 2, 6, 3)
+        other = make_mask(2, 3, 6, mask_function=bidirectional_mask_function, attention_mask=kept)
+        return own, other
+
+    for parts in (steps(3), steps(5, torch.tensor(2)), [*steps(4, 1), steps(3)[1]]):
+        joined = torch.cat(parts, dim=-1)
+        wanted = torch.cat([p.score.to_dense(3, p.shape[3], batch=2) for p in parts], dim=-1)
+        assert joined.shape == (2, 1, 3, wanted.shape[3])
+        assert (joined.score.to_dense(3, wanted.shape[3], batch=2) == wanted).all()
+        assert joined.score.prove().exact
+    own, other = steps(3)
+    biased = own + torch.zeros(3, 3)
+    for refused in ([own, wanted], [biased, other], [own, make_mask(2, 4, 6)]):
+        with pytest.raises(ma.MaskTypeError, match=r"torch\.cat\(…, attention_mask"):
+            torch.cat(refused, dim=-1)
+    with pytest.raises(ma.MaskTypeError, match=r"torch\.cat\(…, attention_mask"):
+        torch.cat([own, other])
+
+
+@pytest.mark.parametrize("cache", ["dynamic", "static"])
+def test_attention_to_own_keys_and_those_of_an_encoder(cache):
+    """At once, as T5Gemma 2 computes it; new lengths are no new formula."""
+    layers = {**SMALL, "head_dim": 8, "sliding_window": 5}
+    layers["layer_types"] = ["sliding_attention", "full_attention"]
+    config = hf.T5Gemma2Config(
+        encoder={"text_config": layers, "vision_config": {**VISION, "image_size": 32}},
+        decoder=layers,
+        vocab_size=64,
+        image_token_index=63,
+        decoder_start_token_id=1,
+    )
+    found, wanted = (
+        built(hf.T5Gemma2ForConditionalGeneration, config, each) for each in ("maskalg", "eager")
+    )
+    given = {"input_ids": tokens().clamp(max=60), "attention_mask": padding("left")}
+    given |= {"cache_implementation": cache, "do_sample": False, "eos_token_id": None}
+    outs, structures = [], []
+    for model, length in ((found, 7), (found, 10), (wanted, 10)):  # past the window
+        out = model.generate(
+            **given, max_new_tokens=length, return_dict_in_generate=True, output_logits=True
+        )
+        outs.append(out.logits)
+        structures.append(len(normal_form._STRUCTURES))
+    assert structures[0] == structures[1]
+    for ours, theirs in zip(*outs[1:], strict=True):
+        assert close(ours, theirs)
+
+
 def test_cumulative_lengths_keep_documents_apart():
     """As the collator for flash attention gives them; without a need to leave the cache out."""
     cumulative = torch.tensor([0, 4, 10, 13], dtype=torch.int32)

@@ -79,6 +79,7 @@ def attend(
     check_layer(module, dropout, options)
     score: Mask | Score | Bias | None
     if isinstance(attention_mask, ModelMask):
+        attention_mask = attention_mask.for_queries(query.shape[2])
         _check_shape(attention_mask, query, key.shape[2])
         score = attention_mask.score
         if cu_seq_lens_q is not None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any, NoReturn
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 
@@ -11,6 +12,8 @@ from ...errors import MaskAttributeError, MaskTypeError, MaskValueError
 from ...formula.entries import readable
 from ...values.algebra import Mask, Score
 from ...values.biases import dense_bias
+from ...values.elementary import maximum, minimum
+from ...values.index import kv_idx, scalar
 from ...values.masks import document
 from ...values.masks.documents.document import packed_ids
 from .. import messages
@@ -20,8 +23,9 @@ class ModelMask:
     """The `attention_mask` that layers receive: a formula with the lengths it was built for.
 
     It has the `ndim` and `shape` of a written-out mask, which models ask for. A bias of positions
-    can be added. A mask of one query, no longer than the row of keys, is written out where a model
-    indexes it or calls its methods. Whoever computes with another mask is told what to do.
+    can be added, and the keys of several masks concatenated. A mask of one query is broadcast, and
+    since it is no longer than the row of keys, written out where a model indexes it or calls its
+    methods. Whoever computes with a mask otherwise is told what to do.
 
     Attributes:
         score: the mask, in the coordinates of the call (queries and keys start at 0), or a mask
@@ -42,6 +46,7 @@ class ModelMask:
         self.shape = shape
         self.dtype_written = dtype_written
         self._packed: tuple[torch.Tensor, torch.Tensor, Mask | Score] | None = None
+        self._broadcast: ModelMask | None = None
 
     def __repr__(self) -> str:
         return f"ModelMask({self.score!r}, shape={list(self.shape)})"
@@ -55,6 +60,16 @@ class ModelMask:
     def contiguous(self) -> ModelMask:
         """The mask itself: `generate` with a static cache asks for it, up to transformers 5.23."""
         return self
+
+    def for_queries(self, q_len: int) -> ModelMask:
+        """The mask of one query for each of `q_len`; made once for all layers."""
+        if self.shape[2] == q_len or self.shape[2] != 1:
+            return self
+        if self._broadcast is None or self._broadcast.shape[2] != q_len:
+            batch, _, _, kv_len = self.shape
+            shape = batch, 1, q_len, kv_len
+            self._broadcast = ModelMask(self.score.at(q=0), shape, self.dtype_written)
+        return self._broadcast
 
     def within(self, queries: torch.Tensor, keys: torch.Tensor) -> Mask | Score:
         """The mask within documents of cumulative lengths; made once for all layers."""
@@ -102,9 +117,31 @@ class ModelMask:
     __radd__ = __add__
 
     @classmethod
-    def __torch_function__(cls, function: Any, *of: object) -> NoReturn:
+    def __torch_function__(
+        cls, function: Any, types: object, given: tuple[Any, ...] = (), options: Any = None
+    ) -> ModelMask:
+        if function is torch.cat:
+            joined = _side_by_side(*given, **(options or {}))
+            if joined is not None:
+                return joined
         name = getattr(function, "__name__", function)
         raise messages.mask_is_no_tensor(f"torch.{name}(…, attention_mask, …)")
+
+
+def _side_by_side(masks: Sequence[object], dim: int = 0) -> ModelMask | None:
+    """The keys of each mask behind those of the one before; None where a tensor is needed."""
+    parts = [each for each in masks if isinstance(each, ModelMask)]
+    kinds = [each.score for each in parts if isinstance(each.score, Mask)]
+    if dim not in (-1, 3) or len(kinds) < len(masks) or len({p.shape[:3] for p in parts}) > 1:
+        return None
+    joined, keys = kinds[0], parts[0].shape[3]
+    for part, other in zip(parts[1:], kinds[1:], strict=True):
+        # No mask is read outside of its keys, where its tensors end.
+        before = scalar(keys, "keys_before", low=1)
+        first = joined.at(kv=minimum(kv_idx, before - 1)) & (kv_idx < before)
+        joined = first | (other.at(kv=maximum(kv_idx - before, 0)) & (kv_idx >= before))
+        keys += part.shape[3]
+    return ModelMask(joined, (*parts[0].shape[:3], keys), parts[0].dtype_written)
 
 
 def model_mask(score: Mask | Score, batch: int, q_len: int, kv_len: int | None = None) -> ModelMask:
