@@ -567,6 +567,8 @@ def test_a_model_mask_is_no_tensor():
         lambda: mask + 1.0,
         lambda: 1.0 + mask,
         lambda: mask + torch.ones(4),
+        lambda: mask + torch.ones(2, 3, 4),
+        lambda: mask + torch.ones(3, 1, 4, 4),
         lambda: mask + torch.ones(4, 4, dtype=torch.bool),
         lambda: torch.softmax(torch.randn(1, 2, 4, 4) + mask, dim=-1),
         lambda: mask.to(torch.bool),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 
@@ -108,11 +108,10 @@ class ModelMask:
         return self._tensor("attention_mask[…]")[places]
 
     def __add__(self, other: object) -> ModelMask:
-        if not isinstance(other, torch.Tensor) or not other.is_floating_point() or other.ndim < 2:
+        if not _is_bias(other, self.shape):
             raise messages.mask_is_no_tensor("attention_mask + …")
-        batch, _, *lengths = torch.broadcast_shapes(self.shape, other.shape)
-        shape = batch, 1, *lengths
-        return ModelMask(self.score + dense_bias(other.contiguous()), shape, self.dtype_written)
+        added = self.score + dense_bias(other.contiguous())
+        return ModelMask(added, self.shape, self.dtype_written)
 
     __radd__ = __add__
 
@@ -126,6 +125,17 @@ class ModelMask:
                 return joined
         name = getattr(function, "__name__", function)
         raise messages.mask_is_no_tensor(f"torch.{name}(…, attention_mask, …)")
+
+
+def _is_bias(tensor: object, shape: tuple[int, int, int, int]) -> TypeGuard[torch.Tensor]:
+    """Whether a tensor `[(batch or 1, heads,) q_len, kv_len]` can be added to a mask's scores."""
+    if not isinstance(tensor, torch.Tensor) or not tensor.is_floating_point():
+        return False
+    if tensor.ndim not in (2, 3, 4):
+        return False
+    batch = zip(tensor.shape[:-3], shape[:1], strict=False)
+    lengths = zip(tensor.shape[-2:], shape[-2:], strict=True)
+    return all(size in (1, whole) for size, whole in (*batch, *lengths))
 
 
 def _side_by_side(masks: Sequence[object], dim: int = 0) -> ModelMask | None:
