@@ -10,6 +10,8 @@ from maskalg import causal
 from tests.codegen.test_compile_hopper import compiled, expressions
 
 pytest.importorskip("triton", reason="needs Triton")
+import triton
+
 from maskalg.backends.triton.offline import compile_offline
 from maskalg.backends.triton.trust import has_gluon
 
@@ -21,7 +23,11 @@ on_hopper = pytest.mark.skipif(
 )
 
 # Beside the output stands that of a tile: a few numbers are put aside, once a row or tile.
-SPILLS = {(64, "causal"): 44, (64, "document"): 80, (128, "window"): 16}
+SPILLS = {
+    (64, "causal"): 60 if triton.__version__ >= "3.9" else 44,
+    (64, "document"): 80,
+    (128, "window"): 16,
+}
 
 
 @on_hopper

@@ -195,14 +195,14 @@ def test_products_are_of_the_dimensions_there_are(dim, widths):
 
 def machine_code(assembly, folder):
     """What NVIDIA's assembler, which orders instructions anew, makes of a kernel."""
+    from triton.backends.nvidia.compiler import get_ptxas
+
     (folder / "kernel.ptx").write_text(assembly)
     binary = str(folder / "kernel.cubin")
-    ptxas, nvdisasm = (getattr(triton.knobs.nvidia, name).path for name in ("ptxas", "nvdisasm"))
     source = ["--gpu-name=sm_90a", str(folder / "kernel.ptx"), "-o", binary]
-    subprocess.run([ptxas, *source], check=True, capture_output=True)
-    return subprocess.run(
-        [nvdisasm, "-c", binary], check=True, capture_output=True, text=True
-    ).stdout
+    subprocess.run([get_ptxas(90).path, *source], check=True, capture_output=True)
+    disassembled = [triton.knobs.nvidia.nvdisasm.path, "-c", binary]
+    return subprocess.run(disassembled, check=True, capture_output=True, text=True).stdout
 
 
 # Waits for all products but the last, and for all, with exponentials between.

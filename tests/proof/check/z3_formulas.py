@@ -58,8 +58,8 @@ class Z3:
         parts += [self.of(guard) >= 0 for guard in span.guards]
         return self.z3.And(*parts)
 
-    def answer(self, *conditions: Any) -> str:
+    def answer(self, *conditions: Any, milliseconds: int = 20_000) -> str:
         solver = self.z3.Solver()
-        solver.set("timeout", 2000)
+        solver.set("timeout", milliseconds)
         solver.add(*conditions, *self.given)
         return str(solver.check())
