@@ -42,8 +42,12 @@ def _served(call: Call, backend: str) -> Result:
         return attend_float8(call, backend)
     if call.key.dtype not in QUANTISED or TRAITS[backend].float8:
         return backend_of(backend).attend(call)
-    out, lse = backend_of(backend).attend(dequantised(call, double=TRAITS[backend].wide))
-    return out.to(call.out_dtype), lse
+    double = call.query.dtype == torch.float64
+    found = dequantised(call, double=double or TRAITS[backend].wide)
+    out, lse = backend_of(backend).attend(found)
+    # Operators promise this dtype of the lse to those who compile them.
+    of_lse = torch.float64 if double else torch.float32
+    return out.to(call.out_dtype), None if lse is None else lse.to(of_lse)
 
 
 def _in_order(call: Call, pages: Pages) -> Call:

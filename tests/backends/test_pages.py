@@ -89,6 +89,37 @@ def test_pages_of_8_bits_under_a_weight_and_compiled(dtype):
         torch.testing.assert_close(found.double(), want, atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.parametrize("backend", ["cpu", "reference"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("of_pages", QUANTISED)
+def test_dtypes_of_results_are_those_that_compilers_are_told(of_pages, dtype, backend):
+    case, stands_for, descale = quantised(paged("window", [50, 20], [2, 2], dtype=dtype), of_pages)
+
+    def step(query, key, value):
+        return ma.attention(
+            query, key, value, case.score, pages=case.pages, descale=descale, return_lse=True,
+            backend=backend,
+        )  # fmt: skip
+
+    given = case.query, case.key_pages, case.value_pages
+    out, lse = step(*given)
+    assert out.dtype == dtype
+    assert lse.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
+    told = []
+
+    def compiler(graph, _):
+        [results] = [n.args[0] for n in graph.graph.nodes if n.op == "output"]
+        told.extend(result.meta["example_value"].dtype for result in results)
+        return graph.forward
+
+    torch._dynamo.reset()
+    torch.compile(step, fullgraph=True, backend=compiler)(*given)
+    assert told == [out.dtype, lse.dtype]
+    if dtype == torch.float64:
+        exact, _ = stands_for.wanted()
+        torch.testing.assert_close(out, exact, atol=1e-12, rtol=1e-12)
+
+
 def test_float8_without_factors():
     """Caches of vLLM may have none: numbers are what they stand for."""
     case, _, _ = quantised(paged("causal", [32, 20], [2, 2]), torch.float8_e4m3fn)
