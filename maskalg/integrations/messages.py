@@ -47,10 +47,10 @@ def not_in_table(name: str, table: str, known: tuple[str, ...]) -> BackendError:
     """`table` holds a model's attention layers by the names in `known`."""
     instead = "sdpa" if "sdpa" in known else "eager"
     return BackendError(
-        f'attn_implementation="{name}": the model takes its attention layers from {table}, which '
-        f'has {", ".join(map(repr, known))}. Write attn_implementation="{instead}", or where it is '
-        f'part of a larger model {{"": "{name}", "vision_config": "{instead}"}}, with the name of '
-        "that part's configuration."
+        f'attn_implementation="{name}": the model takes its attention layers from the table '
+        f"{table}, which has only {', '.join(map(repr, known))}. Write "
+        f'attn_implementation="{instead}". If only a part of a larger model does, pass a dict from '
+        f'the names of its configurations, such as {{"": "{name}", "vision_config": "{instead}"}}.'
     )
 
 

@@ -398,6 +398,28 @@ def test_a_mask_of_one_query_is_written_out(dtype):
     assert (biased.reshape(2, 4) == 1).all()
 
 
+def test_a_mask_is_written_out_where_and_as_transformers_wants_it():
+    """Masks without tensors, too; nothing can be read on this device."""
+    for mask in (make_mask(2, 1, 6, 5, device="meta"), make_mask(2, 1, 6, 5).to("meta")):
+        assert mask[:, 0].device.type == "meta" and mask.for_queries(3).written == mask.written
+    one = model_mask(ma.causal, 1, 1, 4)
+    for found in (one.to("cpu", torch.float16), one.to(dtype=torch.float16)):
+        assert isinstance(found, torch.Tensor) and found.dtype == torch.float16
+
+
+def test_a_bias_is_added_in_a_whole_graph():
+    mask, q = model_mask(ma.causal, 1, 4), torch.randn(1, 2, 4, 8)
+
+    def add(q, bias):
+        return attend(layer(), q, q, q, bias + mask)[0] + attend(layer(), q, q, q, mask + bias)[0]
+
+    bias = torch.randn(2, 4, 4)
+    torch._dynamo.reset()
+    found = torch.compile(add, fullgraph=True, backend="aot_eager")(q, bias)
+    assert close(found, add(q, bias))
+    assert close(found, 2 * ma.attention(q, q, q, ma.causal + ma.dense_bias(bias)).transpose(1, 2))
+
+
 def test_a_mask_of_one_query_is_broadcast():
     """As BridgeTower and LightGlue make it, for all queries of an encoder."""
     from transformers.masking_utils import bidirectional_mask_function
@@ -427,6 +449,10 @@ def test_keys_of_masks_are_concatenated():
         assert (joined.score.to_dense(3, wanted.shape[3], batch=2) == wanted).all()
         assert joined.score.prove().exact
     own, other = steps(3)
+    named = torch.concat(tensors=(own, make_mask(2, 3, 0), other), dim=3)
+    assert named.shape[3] == own.shape[3] + 6 and named.score == torch.cat([own, other], -1).score
+    with pytest.raises(ma.MaskTypeError, match=r"torch\.cat\(…, attention_mask"):
+        torch.cat([own, other], dim=-1, out=torch.zeros(1))
     biased = own + torch.zeros(3, 3)
     for refused in ([own, wanted], [biased, other], [own, make_mask(2, 4, 6)]):
         with pytest.raises(ma.MaskTypeError, match=r"torch\.cat\(…, attention_mask"):
@@ -601,12 +627,14 @@ def test_a_table_of_attention_layers_is_named(name):
     model_class, config, instead = TABLES[name]
     config = copy.deepcopy(config)
     config._attn_implementation = "maskalg"
-    says = rf'"maskalg": the model .*{name.upper()}_ATTENTION_CLASSES.*"{instead}", or where'
+    says = rf'"maskalg": the model .*{name.upper()}_ATTENTION_CLASSES.*"{instead}"\. If'
     for make in (model_class, model_class, model_class._from_config):
         with pytest.raises(ma.BackendError, match=says):
             make(config)
     config._attn_implementation = instead
-    assert model_class(config).config._attn_implementation == instead
+    model = model_class(config)
+    assert model.config._attn_implementation == instead
+    assert model.get_correct_attn_implementation(requested_attention=instead) == instead
 
 
 def test_a_model_beside_a_table_is_built():

@@ -10,9 +10,9 @@ of a bare `KeyError`. It relies on methods of transformers 5.19 and later (teste
 - `PagedAttentionCache.update(key_states, value_states, layer_idx, kwargs)`, which models call since
   5.24, copies all keys of a step. For those models it hands the cache to the layer, too, which then
   writes the step's keys and reads the others in place, where it can.
-- `PreTrainedModel.get_correct_attn_implementation(requested, …)` is called as a model is built, and
-  before its layers are. An entry that raises is added to the tables of the model's modules, so that
-  no model is refused that does not look there.
+- `PreTrainedModel.get_correct_attn_implementation(requested_attention, …)` is called as a model is
+  built, and before its layers are. An entry that raises is added to the tables of the model's
+  modules, so that only models that look in a table are refused.
 
 Where a method is not there, transformers says that it does not know the name.
 """
@@ -78,11 +78,11 @@ def _left_to_layers(updated: Callable[..., Any], name: str) -> Callable[..., Any
 
 
 def _told(checked: Callable[..., Any], name: str) -> Callable[..., Any]:
-    def check(model: Any, requested: str | None, *arguments: Any, **options: Any) -> Any:
-        if requested == name:
+    def check(model: Any, requested_attention: str | None, *others: Any, **options: Any) -> Any:
+        if requested_attention == name:
             for found, table in _tables(type(model)):
                 table.setdefault(name, _refusing(name, found, tuple(table)))
-        return checked(model, requested, *arguments, **options)
+        return checked(model, requested_attention, *others, **options)
 
     return check
 
@@ -90,7 +90,7 @@ def _told(checked: Callable[..., Any], name: str) -> Callable[..., Any]:
 def _tables(model_class: type) -> Iterator[tuple[str, dict[Any, Any]]]:
     """The tables from attention names to layers in the modules of a model, with their names."""
     for module in dict.fromkeys(each.__module__ for each in model_class.__mro__):
-        for found, table in vars(sys.modules[module]).items():
+        for found, table in list(getattr(sys.modules.get(module), "__dict__", {}).items()):
             if isinstance(table, dict) and "eager" in table and all(map(_is_layer, table.values())):
                 yield f"{module}.{found}", table
 

@@ -20,7 +20,7 @@ from ...values.algebra import Mask, Score
 from ...values.index import batch, kv_idx, table
 from ...values.masks import causal
 from .. import messages
-from .model_mask import ModelMask
+from .model_mask import ModelMask, Written
 from .packed import by_place
 
 # What others need to write a mask out, or to leave one out.
@@ -114,7 +114,8 @@ def make_mask(
     given = (mask_function, options.get("config"))
     built = _built(given, q_offset, kv_offset, kv_length, attention_mask)
     shape = batch_size, 1, q_length, kv_length
-    return ModelMask(built, shape, options.get("dtype") or torch.float32)
+    written = Written(options.get("dtype") or torch.float32, options.get("device"))
+    return ModelMask(built, shape, written)
 
 
 # torch.compile does not look inside: it would have to trace what traces.

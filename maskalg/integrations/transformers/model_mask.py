@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import Any, TypeGuard
+from typing import Any, Final, NamedTuple, TypeGuard
 
 import torch
 
@@ -18,20 +18,33 @@ from ...values.masks import document
 from ...values.masks.documents.document import packed_ids
 from .. import messages
 
+_ADDITIONS: Final = (torch.add, torch.Tensor.add, torch.Tensor.__add__, torch.Tensor.__radd__)
+_CONCATENATIONS: Final = (torch.cat, torch.concat, torch.concatenate)
+
+
+class Written(NamedTuple):
+    """The dtype and the device of a mask that is written out; None is the device of its tensors."""
+
+    dtype: torch.dtype = torch.float32
+    device: torch.device | str | None = None
+
+
+_PLAIN: Final = Written()
+
 
 class ModelMask:
     """The `attention_mask` that layers receive: a formula with the lengths it was built for.
 
     It has the `ndim` and `shape` of a written-out mask, which models ask for. A bias of positions
-    can be added, and the keys of several masks concatenated. A mask of one query is broadcast, and
-    since it is no longer than the row of keys, written out where a model indexes it or calls its
-    methods. Whoever computes with a mask otherwise is told what to do.
+    can be added, and the keys of several masks concatenated. A mask of one query is broadcast to
+    more queries. Where a model indexes it or calls its methods, it is written out as a tensor,
+    which is only one row of keys. Whoever computes with a mask otherwise is told what to do.
 
     Attributes:
         score: the mask, in the coordinates of the call (queries and keys start at 0), or a mask
             with a bias.
         shape: `[batch, 1, q_len, kv_len]`.
-        dtype_written: of the mask where it is written out.
+        written: the dtype and the device of the tensor, where it is written out.
     """
 
     ndim = 4
@@ -40,22 +53,28 @@ class ModelMask:
         self,
         score: Mask | Score,
         shape: tuple[int, int, int, int],
-        dtype_written: torch.dtype = torch.float32,
+        written: Written = _PLAIN,
     ) -> None:
         self.score = score
         self.shape = shape
-        self.dtype_written = dtype_written
+        self.written = written
         self._packed: tuple[torch.Tensor, torch.Tensor, Mask | Score] | None = None
         self._broadcast: ModelMask | None = None
 
     def __repr__(self) -> str:
         return f"ModelMask({self.score!r}, shape={list(self.shape)})"
 
-    def to(self, device: Any, *rest: Any, **options: Any) -> Any:
-        """The same mask with its tensors on `device`, for models spread over several."""
-        if isinstance(device, torch.dtype):
-            return self._tensor(f"attention_mask.to({device})").to(device, *rest, **options)
-        return ModelMask(self.score.to(device), self.shape, self.dtype_written)
+    def to(self, *arguments: Any, **options: Any) -> Any:
+        """The same mask with its tensors on another device, for models spread over several.
+
+        A mask of one query in another dtype is a tensor.
+        """
+        for each in (*arguments, *options.values()):
+            if isinstance(each, (torch.dtype, torch.Tensor)):
+                used = each if isinstance(each, torch.dtype) else "tensor"
+                return self._tensor(f"attention_mask.to({used})").to(*arguments, **options)
+        device = options.get("device", *arguments[:1])
+        return ModelMask(self.score.to(device), self.shape, self.written._replace(device=device))
 
     def contiguous(self) -> ModelMask:
         """The mask itself: `generate` with a static cache asks for it, up to transformers 5.23."""
@@ -68,7 +87,7 @@ class ModelMask:
         if self._broadcast is None or self._broadcast.shape[2] != q_len:
             batch, _, _, kv_len = self.shape
             shape = batch, 1, q_len, kv_len
-            self._broadcast = ModelMask(self.score.at(q=0), shape, self.dtype_written)
+            self._broadcast = ModelMask(self.score.at(q=0), shape, self.written)
         return self._broadcast
 
     def within(self, queries: torch.Tensor, keys: torch.Tensor) -> Mask | Score:
@@ -88,13 +107,14 @@ class ModelMask:
         batch, _, q_len, kv_len = self.shape
         if q_len > 1:
             raise messages.mask_is_no_tensor(used)
-        lowest = torch.finfo(self.dtype_written).min
+        dtype, device = self.written
+        lowest = torch.finfo(dtype).min
         dense = self.score.to_dense(q_len, kv_len, batch=batch)
         if dense.dtype == torch.bool:
-            added = torch.zeros_like(dense, dtype=self.dtype_written).masked_fill(~dense, lowest)
+            added = torch.zeros_like(dense, dtype=dtype).masked_fill(~dense, lowest)
         else:
-            added = dense.to(self.dtype_written).clamp(min=lowest)
-        return added.expand(batch, -1, -1, -1)
+            added = dense.to(dtype).clamp(min=lowest)
+        return added.expand(batch, -1, -1, -1).to(device)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):  # of protocols, such as copying
@@ -111,7 +131,7 @@ class ModelMask:
         if not _is_bias(other, self.shape):
             raise messages.mask_is_no_tensor("attention_mask + …")
         added = self.score + dense_bias(other.contiguous())
-        return ModelMask(added, self.shape, self.dtype_written)
+        return ModelMask(added, self.shape, self.written)
 
     __radd__ = __add__
 
@@ -119,7 +139,10 @@ class ModelMask:
     def __torch_function__(
         cls, function: Any, types: object, given: tuple[Any, ...] = (), options: Any = None
     ) -> ModelMask:
-        if function is torch.cat:
+        if function in _ADDITIONS and len(given) == 2 and not options:
+            mask, other = given if isinstance(given[0], ModelMask) else reversed(given)
+            return cls.__add__(mask, other)
+        if function in _CONCATENATIONS:
             joined = _side_by_side(*given, **(options or {}))
             if joined is not None:
                 return joined
@@ -138,20 +161,23 @@ def _is_bias(tensor: object, shape: tuple[int, int, int, int]) -> TypeGuard[torc
     return all(size in (1, whole) for size, whole in (*batch, *lengths))
 
 
-def _side_by_side(masks: Sequence[object], dim: int = 0) -> ModelMask | None:
+def _side_by_side(tensors: Sequence[object], dim: int = 0, **others: object) -> ModelMask | None:
     """The keys of each mask behind those of the one before; None where a tensor is needed."""
-    parts = [each for each in masks if isinstance(each, ModelMask)]
-    kinds = [each.score for each in parts if isinstance(each.score, Mask)]
-    if dim not in (-1, 3) or len(kinds) < len(masks) or len({p.shape[:3] for p in parts}) > 1:
+    every = [each for each in tensors if isinstance(each, ModelMask)]
+    parts = [(each.score, each.shape[3]) for each in every if isinstance(each.score, Mask)]
+    if others or dim not in (-1, 3) or len(parts) < len(tensors):
         return None
-    joined, keys = kinds[0], parts[0].shape[3]
-    for part, other in zip(parts[1:], kinds[1:], strict=True):
+    first = every[0]
+    if any(each.shape[:3] != first.shape[:3] for each in every):
+        return None
+    (joined, keys), *rest = [part for part in parts if part[1]] or parts[:1]
+    for mask, count in rest:
         # No mask is read outside of its keys, where its tensors end.
         before = scalar(keys, "keys_before", low=1)
-        first = joined.at(kv=minimum(kv_idx, before - 1)) & (kv_idx < before)
-        joined = first | (other.at(kv=maximum(kv_idx - before, 0)) & (kv_idx >= before))
-        keys += part.shape[3]
-    return ModelMask(joined, (*parts[0].shape[:3], keys), parts[0].dtype_written)
+        kept = joined.at(kv=minimum(kv_idx, before - 1)) & (kv_idx < before)
+        joined = kept | (mask.at(kv=maximum(kv_idx - before, 0)) & (kv_idx >= before))
+        keys += count
+    return ModelMask(joined, (*first.shape[:3], keys), first.written)
 
 
 def model_mask(score: Mask | Score, batch: int, q_len: int, kv_len: int | None = None) -> ModelMask:
@@ -179,7 +205,7 @@ def note_leaking_documents(mask: ModelMask, positions: object) -> None:
     if not isinstance(positions, torch.Tensor) or not readable(positions) or q_len < 2:
         return
     # A tensor over positions says where the documents or the padding of a row are.
-    told = mask.score.parameters.values()
+    told = (mask.score if isinstance(mask.score, Mask) else mask.score.mask).parameters.values()
     if any(isinstance(value, torch.Tensor) and value.ndim for value in told):
         return
     if positions.ndim != 2 or positions.shape[1] != q_len:
