@@ -25,27 +25,31 @@ from .hopper_parts import add_rows, dots, scaled, sums_of, wait_for
 
 
 @gluon.jit
-def _no_sooner(length):
-    """Keeps later instructions behind earlier ones: a branch, for lengths below zero.
+def _no_sooner(length, sums):
+    """Keeps later instructions behind the sums of weights: a branch, for lengths below zero.
 
-    NVIDIA's assembler moves a wait for products ahead of all arithmetic that would fill the time.
+    NVIDIA's assembler moves a wait for products ahead of all arithmetic that would fill the time,
+    and Triton 3.9 the arithmetic behind the wait, unless what comes before it reads the sums.
     """
     gl.inline_asm_elementwise(
         """{
         .reg .pred p;
-        setp.lt.s32 p, $1, 0;
+        setp.lt.s32 p, $4, 0;
         again:
         @!p bra done;
         nanosleep.u32 100;
         bra again;
         done:
-        mov.s32 $0, $1;
+        mov.s32 $0, $4;
+        mov.s32 $1, $4;
+        mov.s32 $2, $4;
+        mov.s32 $3, $4;
         }""",
-        "=r,r",
-        [gl.to_tensor(length)],
+        "=r,=r,=r,=r,r,r,r,r,f,f,f,f",
+        [gl.full(sums.shape, length, gl.int32, sums.type.layout), sums],
         dtype=gl.int32,
         is_pure=False,
-        pack=1,
+        pack=4,
     )
 
 
@@ -147,7 +151,7 @@ def tile_after(
     if SUMS:
         l = added(l, weight, correction)
     if options.OVERLAP:
-        _no_sooner(row.kv_len)
+        _no_sooner(row.kv_len, l)
     product = wait_for(product)
     barrier_to_arrive()
     mbarrier.arrive(vals.free.index(old), count=1, pred=past)
