@@ -302,8 +302,8 @@ def forward(
     `[1, 1, BLOCK_N, HEAD_PAD or VALUE_PAD]`.
 
     `descales` holds the factors of q `[batch, heads]`, k and v `[batch, heads / group]`, contiguous
-    float32, or is None. float8 inputs are multiplied as float16, which has all their numbers, and
-    int8 keys and values in the dtype of q.
+    float32, or is None. A float8 q, and its keys and values, are multiplied as float16, which
+    has all their numbers. Pages of int8 or float8 beside a wider q are converted to its dtype.
 
     With a PAGE, keys and values lie in pages of PAGE rows: k and v are `[pages, heads / group,
     PAGE, ...]`, `pages` holds the table `[batches, most_pages]` and, if queries are packed, the

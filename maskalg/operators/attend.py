@@ -18,7 +18,7 @@ from ..formula.parameters import INTEGERS
 from ..formula.watched import recorded, transformed
 from ..values.weights import Weight
 from . import counting, transforms
-from .inputs import check_tensor, check_weight, extents_of
+from .inputs import check_tensor, check_weight, extents_of, no_tangents
 
 
 @dataclass(frozen=True)
@@ -75,6 +75,8 @@ def attend_traced(
     if not plain:
         # Checked here, so that errors show the shapes of one member of a vmap, not of all together.
         extents_of(query, key, value, pages)
+        if pages is not None or query.dtype == FLOAT8:
+            no_tangents(inputs)  # the operators of other calls refuse them by themselves
     operator = torch.ops.maskalg.attention_forward if plain else transforms.forward
     arguments = (
         query,

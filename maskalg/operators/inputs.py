@@ -205,12 +205,12 @@ def as_autocast_wants(
 def _dtypes_differ(*found: torch.dtype) -> errors.MaskTypeError:
     """The error for query, key and value of these dtypes."""
     write = "key.to(query.dtype), value.to(query.dtype)."
-    if not all(dtype.is_floating_point for dtype in found):
+    if any(dtype.itemsize == 1 for dtype in found):
         write = (
-            "key.to(query.dtype) * scale, with the scale that the integers were made with, and "
-            "value likewise; ma.to_float8 makes inputs of 8 bits that attention takes, and both "
-            "keys and values in pages may be int8 or float8_e4m3fn, with descale=(of_query, "
-            "of_key, of_value)."
+            "key.to(query.dtype) * scale, with the scale that its numbers were made with, and "
+            "value likewise. 8 bits are read if all three are float8_e4m3fn, as ma.to_float8 makes "
+            "them, or beside a wider query if key and value are pages, both int8 or both "
+            "float8_e4m3fn; with descale=(of_query, of_key, of_value)."
         )
     return errors.MaskTypeError(
         "attention: query, key and value must share one dtype, got "

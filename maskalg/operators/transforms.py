@@ -16,7 +16,7 @@ import torch
 
 from .. import errors
 from ..engine.keys import structure_of
-from .define import BACKWARD, FLOAT8_FORWARD, FORWARD, gradients_of, remember
+from .define import BACKWARD, FLOAT8_FORWARD, FORWARD, PAGES_FORWARD, gradients_of, remember
 from .inputs import no_forward_mode
 
 
@@ -136,6 +136,13 @@ def _one_by_one(
     return type(results[0])(stacked), type(results[0])([0] * len(stacked))
 
 
+def _pages(*_given: Any) -> NoReturn:
+    raise errors.BackendError(
+        "torch.func.vmap over attention with pages=… is not built: its requests are a batch "
+        "already. Give each member rows of its own in ma.Pages(table, lengths)."
+    )
+
+
 def _batched(dims: list[int | None]) -> bool:
     return any(dim is not None for dim in dims)
 
@@ -153,3 +160,4 @@ def _unfolded(tensor: torch.Tensor, members: int) -> torch.Tensor:
 torch.library.register_vmap(FORWARD, _forward)
 torch.library.register_vmap(BACKWARD, _backward_each)
 torch.library.register_vmap(FLOAT8_FORWARD, _float8)
+torch.library.register_vmap(PAGES_FORWARD, _pages)

@@ -1,9 +1,9 @@
 """`parallel.attention()`: attention over a sequence that a plan shares among processes.
 
 Each rank attends to the keys it holds while the keys it needs from other ranks travel, then attends
-to those, and merges the results; if few travel, it waits for them and attends to all together. Each
-range of consecutive tokens is a call under a shifted mask, so kernels and proofs are those of one
-process.
+to those, and merges the results. A rank that receives few keys waits for them and attends to all
+together. Each range of consecutive tokens is a call under a shifted mask, so kernels and proofs are
+those of one process.
 """
 
 from __future__ import annotations
@@ -223,7 +223,7 @@ class _Run:
         if hop.own is not None:
             rows = torch.cat([rows, _packed(key, value)])
         keys, values = _unpacked(rows[hop.order], key, value)
-        if key.shape[3] * key.element_size() % _ALIGNED:
+        if any(x.shape[3] * x.element_size() % _ALIGNED for x in (key, value)):
             keys, values = keys.contiguous(), values.contiguous()
         return _Part(keys, values, hop.calls)
 

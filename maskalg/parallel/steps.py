@@ -18,7 +18,7 @@ Method = Literal["gather", "ring"]
 Tokens = slice | torch.Tensor
 """Tokens, as a slice if they follow each other, else as int64 indices."""
 
-_FEW: Final = 0.5  # received tokens for each own one, up to which they are not worth more calls
+_FEW: Final = 0.5  # the most received tokens, as a part of own ones, that join them in a call
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,8 +30,8 @@ class Hop:
         sent: where their returned gradients are added, as pairs: rows of the gradients, and places
             in `Steps.sent` or, if that is None, own tokens. No pair has a place twice.
         to, back: how many tokens go to each rank, and come from each.
-        order: sorts received rows by token, those of the rank itself behind them included if it
-            computes with all keys together.
+        order: sorts rows by token: received rows, followed by the rank's own rows if it computes
+            with all keys together.
         unsorted: places of received rows among the sorted ones.
         own: places of its own rows among the sorted ones, or None if it computes with them apart.
         calls: the calls of attention to the sorted keys.
@@ -54,7 +54,7 @@ class Steps:
     """The calls to a rank's own keys, and the exchanges, each with its calls.
 
     Attributes:
-        own: the calls to own keys apart.
+        own: the calls to own keys alone; none if received keys are computed with them.
         hops: the exchanges.
         sent: own tokens that any exchange sends, ascending; None if no token goes to several ranks.
         count: the number of those tokens.

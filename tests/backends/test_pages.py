@@ -135,12 +135,12 @@ def test_int8_elsewhere_is_refused():
     case, _, descale = quantised(paged("causal", [32, 32], [2, 2]), torch.int8)
     rows = case.key.to(torch.int8)
     with pytest.raises(
-        errors.MaskTypeError, match="both keys and values in pages may be int8 or float8"
+        errors.MaskTypeError, match="if key and value are pages, both int8 or both float8_e4m3fn"
     ):
         ma.attention(case.query, rows, rows, causal, descale=descale)
     mixed = (case.query, case.key_pages, case.value_pages.float())
     with pytest.raises(
-        errors.MaskTypeError, match="both keys and values in pages may be int8 or float8"
+        errors.MaskTypeError, match="if key and value are pages, both int8 or both float8_e4m3fn"
     ):
         ma.attention(*mixed, case.score, pages=case.pages)
 

@@ -47,3 +47,22 @@ def test_the_tangent_is_the_derivative():
     step = 1e-6
     wanted = (attend(X + step * change) - attend(X - step * change)) / (2 * step)
     torch.testing.assert_close(tangent, wanted, rtol=1e-6, atol=1e-6)
+
+
+def test_calls_without_gradients_refuse_tangents():
+    pool = torch.randn(2, 5, 16, 2, 8)
+    pages = ma.Pages(torch.tensor([[3, 0]]), torch.tensor([20]))
+
+    def step(q):
+        return ma.attention(q, *pool, causal.shift(q=19), pages=pages)
+
+    q8 = ma.to_float8(torch.randn(1, 2, 9, 16))[0]
+
+    def of_float8(slopes):
+        return ma.attention(q8, q8, q8, causal + ma.alibi(slopes))
+
+    for function, at in ((step, torch.randn(1, 4, 1, 8)), (of_float8, SLOPES)):
+        with REFUSED:
+            torch.func.jvp(function, (at,), (at,))
+    with pytest.raises(ma.BackendError, match="requests are a batch already"):
+        torch.func.vmap(step)(torch.randn(3, 1, 4, 1, 8))

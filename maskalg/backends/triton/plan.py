@@ -160,15 +160,15 @@ def _inputs(call: Call, tuned: bool) -> Inputs:
     (arch, choices), weighted = machine_of(call.query.device), call.weight.formula is not None
     dims = (call.query.shape[-1], call.value.shape[-1])
     held = choices if tuned and not weighted else NOTHING_TUNED
-    _check_float8(call.key.dtype, arch)  # of pages, the query's may be another
+    if call.query.dtype != FLOAT8:  # pages may be
+        _check_float8(call.key.dtype, arch, "Keep the pages in int8 or bfloat16.")
     return Inputs(*dims, call.query.dtype, arch, weighted, held)
 
 
-def _check_float8(dtype: torch.dtype, arch: str) -> None:
+def _check_float8(dtype: torch.dtype, arch: str, write: str) -> None:
     if dtype == FLOAT8 and arch in _WITHOUT_FLOAT8:
         raise errors.BackendError(
-            f"the fused kernel reads float8 from sm_89 on, and this device is {arch}. Pass "
-            "bfloat16: `(q8.float() * descale[:, :, None, None]).bfloat16()`."
+            f"the fused kernel reads float8 from sm_89 on, and this device is {arch}. {write}"
         )
 
 
@@ -185,7 +185,8 @@ def structure_plan(structure: Structure, told: Told, inputs: Inputs) -> Plan:
             f"the fused kernel serves float16, bfloat16, float32 and float8_e4m3fn, got {dtype}. "
             "backend='reference' serves float64."
         )
-    _check_float8(dtype, arch)
+    as_bfloat16 = "Pass bfloat16: `(q8.float() * descale[:, :, None, None]).bfloat16()`."
+    _check_float8(dtype, arch, as_bfloat16)
     short_integers = elements_are_short(structure, style)
     store.count(structure)
     hooks = hooks_of(structure, style)
