@@ -29,6 +29,7 @@ SHORT = (
     "tests/codegen/test_compile_hopper.py::test_128_dimensions",
     "tests/codegen/test_compile_hopper.py::test_each_arrival_follows_one_barrier",
     "tests/codegen/test_compile_hopper.py::test_all_gradients[window-0-64-128]",
+    "tests/codegen/test_compile_hopper.py::test_tiles_are_weighed_while_values_are_multiplied",
     "tests/operators",
     "tests/parallel/test_attend.py",
     "tests/integrations/test_continuous_batching.py",

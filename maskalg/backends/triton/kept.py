@@ -37,6 +37,7 @@ MOST_OF_TILES: Final = 1 << 29
 _LONGEST_TILE: Final = 256  # of positions, in which tables end with a whole tile
 _MADE_TOGETHER: Final = 64  # rows and columns of a program that makes them
 _COUNTED: Final = (64, 128)  # sides of the tiles that are counted
+_MOST_MEMBERS: Final = (1 << 16) - 1  # places along the second axis of a GPU's grid
 _FEWEST_COUNTED: Final = 1 << 27  # pairs of all heads; with fewer, counting takes too long
 MOST_REMEMBERED: Final = 1 << 31
 """Bytes of all bits that are remembered; past them, the least recently used are made anew."""
@@ -134,8 +135,11 @@ def bits_worth(form: Bound, extents: Extents, device: torch.device) -> tuple[Bit
     if not (scattered or may_cost(form.structure)):
         return "", False
     told = dependence(form.structure.mask, form, extents)
-    if told.batch * told.heads * extents.q_len * extents.kv_len <= _MOST_BITS:
+    members = told.batch * told.heads
+    if members * extents.q_len * extents.kv_len <= _MOST_BITS:
         return "rows", scattered
+    if members > _MOST_MEMBERS:
+        return "", False
     tensors = [tensor for _, tensor in form.tensors()]
     return ("tiles", scattered) if memorable(tensors) and not captured(device) else ("", False)
 

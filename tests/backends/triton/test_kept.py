@@ -16,7 +16,7 @@ from maskalg.backends.triton.bit_tiles import (
     pooled,
 )
 from maskalg.backends.triton.kept import BitsLayout, ids_are_scattered, labels_of_bits
-from maskalg.engine.extents import Lengths, resolve
+from maskalg.engine.extents import Extents, Lengths, resolve
 from maskalg.engine.normal_form import bound
 
 MORE = 256  # rows behind the last one
@@ -150,3 +150,11 @@ def test_scattered_ids(name, monkeypatch):
     form = bound(ma.sliding(100) & ma.document(ids))
     assert not ids_are_scattered(form, resolve(form, Lengths(1000, 1000, batch, 1)), cpu)
     assert not found(ma.causal & ma.permutation(torch.arange(16384)))
+
+
+@pytest.mark.parametrize("batch, worth", [(2, "rows"), (60_000, "tiles"), (70_000, "")])
+def test_masks_of_more_entries_than_a_grid_has_places_are_computed(batch, worth):
+    last = ma.table(torch.arange(batch) % 7)
+    mask = ma.neighborhood((20, 30), 3) & (ma.kv_idx >= last[ma.batch])
+    extents = Extents(600, 600, batch, 1)
+    assert kept.bits_worth(bound(mask), extents, torch.device("cpu"))[0] == worth
