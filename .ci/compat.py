@@ -46,8 +46,9 @@ WHOLE = (
 INTERPRETED_SHORT = ("tests/interpreter/test_forward.py", "tests/interpreter/test_units.py")
 INTERPRETED = ("tests/interpreter",)
 NEEDED = ("setuptools>=77", "pytest", "pytest-xdist", "hypothesis", "sympy", "rich", "numpy")
-# Installed beside the oldest torch; the others get the pinned one.
-OLDEST_TRANSFORMERS = "transformers==5.19.0"
+# Beside the oldest torch, with what its continuous batching needs on a CPU; the others get the
+# pinned one.
+OLDEST_TRANSFORMERS = ("transformers==5.19.0", "psutil")
 
 
 def main() -> int:
@@ -101,8 +102,8 @@ def environment(folder: Path, version: str) -> Path:
         (newest,) = [line for line in pinned if line.startswith(own[2])]
         constraints = folder / "constraints.txt"
         constraints.write_text("\n".join(others) + "\n")
-        transformers = OLDEST_TRANSFORMERS if version == TORCH[0] else newest
-        pip(python, "-c", str(constraints), *NEEDED, transformers)
+        transformers = OLDEST_TRANSFORMERS if version == TORCH[0] else (newest,)
+        pip(python, "-c", str(constraints), *NEEDED, *transformers)
         pip(python, "--no-deps", "--no-build-isolation", "-e", ".")
         ready.touch()
     return python
