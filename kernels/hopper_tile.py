@@ -29,7 +29,7 @@ def _no_sooner(length, sums):
     """Keeps later instructions behind the sums of weights: a branch, for lengths below zero.
 
     NVIDIA's assembler moves a wait for products ahead of all arithmetic that would fill the time,
-    and Triton 3.9 the arithmetic behind the wait, unless what comes before it reads the sums.
+    and Triton 3.9 the arithmetic behind the wait, unless the instruction before it reads the sums.
     """
     gl.inline_asm_elementwise(
         """{

@@ -18,7 +18,7 @@ Method = Literal["gather", "ring"]
 Tokens = slice | torch.Tensor
 """Tokens, as a slice if they follow each other, else as int64 indices."""
 
-_FEW: Final = 0.5  # the most received tokens, as a part of own ones, that join them in a call
+_FEW: Final = 0.5  # received tokens for each own one, up to which both are computed together
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,7 +91,7 @@ def _steps(plan: Plan, layer: int, rank: int, method: Method, device: torch.devi
     rank needs keys of another.
 
     A gathering rank that receives few keys computes with them and its own together: it has one call
-    for each range of keys, where it would have one for each side of each border between the two.
+    for each range of keys, where it would have one for each of its own and received parts.
     """
     held = [plan.tokens(each).numpy() for each in range(plan.ranks)]
     chunks = [tokens // plan.chunk for tokens in held]

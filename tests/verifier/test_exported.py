@@ -253,5 +253,5 @@ def test_no_mutant_is_accepted_that_answers_otherwise(name):
                 refuted += 1
                 assert answers(wrong, *call) != answers(right, *call), told
             else:  # a text that is not read, or a question that takes z3 too long
-                assert claim.outcome == "not proved", told
+                assert "not read" in claim.by or "z3 did not decide it" in claim.by, told
     assert refuted > 10

@@ -160,7 +160,7 @@ def _inputs(call: Call, tuned: bool) -> Inputs:
     (arch, choices), weighted = machine_of(call.query.device), call.weight.formula is not None
     dims = (call.query.shape[-1], call.value.shape[-1])
     held = choices if tuned and not weighted else NOTHING_TUNED
-    if call.query.dtype != FLOAT8:  # pages may be
+    if call.query.dtype != FLOAT8:  # else `structure_plan` checks it
         _check_float8(call.key.dtype, arch, "Keep the pages in int8 or bfloat16.")
     return Inputs(*dims, call.query.dtype, arch, weighted, held)
 

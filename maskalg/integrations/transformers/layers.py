@@ -12,8 +12,8 @@ from ...values.biases import softcap as softcap_bias
 from ...values.weights import Weight, softmax, softmax_with_sink
 from .. import messages
 
-# What models pass along that changes nothing here: the mask holds the window and the positions, and
-# some models hand the arguments of `generate` on to the encoder of their images.
+# Arguments that models pass along and that change nothing here: the mask holds the window and the
+# positions, and some models hand the arguments of `generate` on to the encoder of their images.
 _KNOWN: Final = frozenset(
     (
         *("position_ids", "cache_position", "position_embeddings", "past_key_values", "use_cache"),
