@@ -1,15 +1,14 @@
 """`parallel.attention()`: attention over a sequence that a plan shares among processes.
 
 Each rank attends to the keys it holds while the keys it needs from other ranks travel, then attends
-to those, and merges the results. A rank that receives few keys waits for them and attends to all
-together. Each range of consecutive tokens is a call under a shifted mask, so kernels and proofs are
-those of one process.
+to those, and merges the results. Each range of consecutive tokens is a call under a shifted mask,
+so kernels and proofs are those of one process.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import torch
@@ -39,7 +38,6 @@ if TYPE_CHECKING:
 Tensors = tuple[torch.Tensor, ...]
 _Inputs = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 _Rows = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None]
-_Received = tuple[Hop | None, torch.Tensor | None]
 
 _MOST_SHIFTED: Final = 1024  # shifted copies remembered for one mask
 _ALIGNED: Final = 16  # bytes: tensors aligned to them are copied by descriptor
@@ -74,9 +72,7 @@ def attention(
         plan: the plan, equal on all processes.
         layer: the number of the score's mask in the plan.
         group: a process group or a device mesh of one dimension; None is the default group.
-        method: "gather" exchanges all keys at once, and keeps them for the backward pass. A rank
-            that receives at most half as many as it holds waits for them and computes with all keys
-            together; others compute with their own meanwhile. "ring"
+        method: "gather" exchanges all keys at once, and keeps them for the backward pass. "ring"
             exchanges keys with one rank at a time, while it attends to those received before, and
             exchanges them again backward: it holds the keys of at most two ranks.
         scale: as in `maskalg.attention`.
@@ -152,11 +148,12 @@ class _Options:
 
 @dataclass(frozen=True, eq=False)
 class _Part:
-    """Keys and values that a rank holds, and the calls to them."""
+    """Keys and values that a rank holds, the calls to them, and the exchange that brought them."""
 
     key: torch.Tensor
     value: torch.Tensor
     calls: tuple[Call, ...]
+    hop: Hop | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,20 +167,19 @@ class _Run:
     options: _Options
     keeps: bool
 
-    def forward(self, inputs: Tensors) -> tuple[torch.Tensor, torch.Tensor, list[torch.Tensor]]:
-        """The output, its lse, and the rows of each exchange if they are kept."""
+    def forward(self, inputs: Tensors) -> tuple[torch.Tensor, torch.Tensor, list[_Part]]:
+        """The output, its lse, and the parts where they are kept."""
         query, key, value, *learned = inputs
         score = self._score(learned)
-        merged, kept = Merged(self.steps.queries, query, value.shape[3]), []
-        for hop, rows in self._received(key, value):
-            part = self._part(hop, rows, key, value)
+        merged, parts = Merged(self.steps.queries, query, value.shape[3]), []
+        for part in self._parts(key, value):
             for call in part.calls:
                 shifted = _shifted(score, call, remembered=not learned)
                 given, room = _inputs(query, part, call), merged.room(call)
                 merged.add(call, self._computed(given, shifted, room), room)
-            if self.keeps and rows is not None:
-                kept.append(rows)
-        return *merged.total(), kept
+            if self.keeps:
+                parts.append(part)
+        return *merged.total(), parts
 
     def _computed(
         self, inputs: _Inputs, score: Expression, room: torch.Tensor | None
@@ -200,32 +196,22 @@ class _Run:
         assert lse is not None
         return out, lse
 
-    def _received(self, key: torch.Tensor, value: torch.Tensor) -> Iterator[_Received]:
-        """None for the keys of this rank, then each exchange and the rows that came.
+    def _parts(self, key: torch.Tensor, value: torch.Tensor) -> Iterator[_Part]:
+        """The keys of this rank, then those of each exchange.
 
         An exchange runs while the caller computes with the keys of the one before.
         """
         hops = self.steps.hops
         next_ = self._sent(hops[0], key, value) if hops else None
-        yield None, None
+        yield _Part(key, value, self.steps.own, None)
         for number, hop in enumerate(hops):
             assert next_ is not None
-            rows = next_()
+            came = next_()
             next_ = self._sent(hops[number + 1], key, value) if number + 1 < len(hops) else None
-            yield hop, rows
-
-    def _part(
-        self, hop: Hop | None, rows: torch.Tensor | None, key: torch.Tensor, value: torch.Tensor
-    ) -> _Part:
-        """The keys of this rank, or those of an exchange, sorted by token."""
-        if hop is None or rows is None:
-            return _Part(key, value, self.steps.own)
-        if hop.own is not None:
-            rows = torch.cat([rows, _packed(key, value)])
-        keys, values = _unpacked(rows[hop.order], key, value)
-        if any(x.shape[3] * x.element_size() % _ALIGNED for x in (key, value)):
-            keys, values = keys.contiguous(), values.contiguous()
-        return _Part(keys, values, hop.calls)
+            keys, values = _unpacked(came[hop.order], key, value)
+            if any(x.shape[3] * x.element_size() % _ALIGNED for x in (key, value)):
+                keys, values = keys.contiguous(), values.contiguous()
+            yield _Part(keys, values, hop.calls, hop)
 
     def _sent(self, hop: Hop, key: torch.Tensor, value: torch.Tensor) -> Callable[[], torch.Tensor]:
         return _exchange(_packed(key, value, hop.send), hop.to, hop.back, self.group)
@@ -240,7 +226,7 @@ class _Run:
         inputs: Tensors,
         results: tuple[torch.Tensor, torch.Tensor],
         change: tuple[torch.Tensor, torch.Tensor | None],
-        kept: Sequence[torch.Tensor],
+        kept: list[_Part],
     ) -> list[torch.Tensor]:
         """The gradients of `inputs`, those of keys and values summed over all ranks.
 
@@ -260,12 +246,9 @@ class _Run:
             returned = [key.new_zeros((ranges.count, numbers), dtype=summed_in(key.dtype))]
         # At most two exchanges, or, if no token goes to several ranks, all of them.
         arriving: list[tuple[Hop, Callable[[], torch.Tensor]]] = []
-        of_own: list[torch.Tensor] = []  # gradients of own keys among those of an exchange
-        # First the kept ones, whose gradients have to travel.
-        every = [*zip(ranges.hops, kept, strict=True), (None, None)] if kept else None
-        for hop, rows in every or self._received(key, value):
-            part = self._part(hop, rows, key, value)
-            of_keys, of_values = of_key, of_value
+        # Kept parts backwards: first the received ones, whose gradients have to travel.
+        for part in reversed(kept) if kept else self._parts(key, value):
+            hop, of_keys, of_values = part.hop, of_key, of_value
             if hop is not None:
                 dims = key.shape[3], value.shape[3]
                 of_keys, of_values = (Sum(hop.keys, part.key, dim) for dim in dims)
@@ -273,42 +256,37 @@ class _Run:
                 at = call.queries.start, call.queries.stop
                 if at not in known:
                     of_lse = None if change[1] is None else change[1][:, :, call.queries]
-                    mine = out[:, :, call.queries], lse[:, :, call.queries].contiguous()
-                    known[at] = *mine, change[0][:, :, call.queries], of_lse
+                    rows = out[:, :, call.queries], lse[:, :, call.queries].contiguous()
+                    known[at] = *rows, change[0][:, :, call.queries], of_lse
                 rooms = of_query.room(call), of_keys.room(call), of_values.room(call)
                 if rooms[1] is None or rooms[2] is None:
                     rooms = rooms[0], None, None
-                queries, keys, values, *others = self._gradients(
+                mine, keys, values, *others = self._gradients(
                     _inputs(query, part, call),
                     learned,
                     call,
                     known[at],
                     (room_in(out, call.queries), *rooms),
                 )
-                of_query.add(call, queries, rooms[0])
+                of_query.add(call, mine, rooms[0])
                 of_keys.add(call, keys, rooms[1])
                 of_values.add(call, values, rooms[2])
                 for total, other in zip(of_learned, others, strict=True):
                     total += other
             if hop is not None:
-                found = of_keys.total(), of_values.total()
-                back = _packed(*found, hop.unsorted)
-                if hop.own is not None:
-                    of_own = [x[:, :, hop.own] for x in found]
+                back = _packed(of_keys.total(), of_values.total())[hop.unsorted]
                 arriving.append((hop, _exchange(back, hop.back, hop.to, self.group)))
                 if returned and len(arriving) > 1:
                     _add(returned, *arriving.pop(0))
         totals = of_key.total(), of_value.total()
-        for total, own in zip(totals, of_own, strict=False):
-            total.copy_(own)
         for each in arriving:
             _add(returned or [x.movedim(2, 0) for x in totals], *each)
         if sent is not None:
-            sums = returned[0].add_(_packed(*totals, sent)).to(key.dtype)
-            for total, added in zip(totals, _unpacked(sums, *totals), strict=True):
+            every = returned[0].add_(_packed(*totals, sent)).to(key.dtype)
+            for total, added in zip(totals, _unpacked(every, *totals), strict=True):
                 total[:, :, sent] = added
-        pairs = zip(of_learned, learned, strict=True)
-        return [of_query.total(), *totals, *(total.to(x.dtype) for total, x in pairs)]
+        found = zip(of_learned, learned, strict=True)
+        return [of_query.total(), *totals, *(total.to(x.dtype) for total, x in found)]
 
     def _gradients(
         self,
@@ -349,11 +327,15 @@ class _Attention(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, run: _Run, *inputs: torch.Tensor) -> Tensors:
-        out, lse, kept = run.forward(inputs)
-        ctx.run, ctx.inputs, ctx.kept = run, len(inputs), len(kept)
+        out, lse, parts = run.forward(inputs)
+        ctx.run, ctx.inputs = run, len(inputs)
+        # Received keys and values are saved by `save_for_backward`, as autograd requires.
+        none = out.new_empty(0)
+        ctx.parts = [replace(part, key=none, value=none) for part in parts]
+        came = [x for part in parts if part.hop is not None for x in (part.key, part.value)]
         # Tables are saved so that autograd reports one that is written to before the backward pass.
         tables = [table for _, table in bound(run.score).tensors() if not table.is_inference()]
-        ctx.save_for_backward(out, lse, *inputs, *kept, *tables)
+        ctx.save_for_backward(out, lse, *inputs, *came, *tables)
         ctx.set_materialize_grads(False)
         return out, lse
 
@@ -362,8 +344,14 @@ class _Attention(torch.autograd.Function):
     def backward(ctx: Any, of_out: torch.Tensor | None, of_lse: torch.Tensor | None) -> Any:
         out, lse, *saved = ctx.saved_tensors
         change = (torch.zeros_like(out) if of_out is None else of_out, of_lse)
-        inputs, kept = tuple(saved[: ctx.inputs]), saved[ctx.inputs : ctx.inputs + ctx.kept]
-        return None, *ctx.run.backward(inputs, (out, lse), change, kept)
+        inputs, came = tuple(saved[: ctx.inputs]), saved[ctx.inputs :]  # tables come last
+        parts = [
+            replace(part, key=key, value=value)
+            for part, key, value in zip(
+                ctx.parts, (inputs[1], *came[::2]), (inputs[2], *came[1::2]), strict=False
+            )
+        ]
+        return None, *ctx.run.backward(inputs, (out, lse), change, parts)
 
 
 class _Summed(torch.autograd.Function):

@@ -18,8 +18,6 @@ Method = Literal["gather", "ring"]
 Tokens = slice | torch.Tensor
 """Tokens, as a slice if they follow each other, else as int64 indices."""
 
-_FEW: Final = 0.5  # received tokens for each own one, up to which both are computed together
-
 
 @dataclass(frozen=True, eq=False)
 class Hop:
@@ -30,11 +28,9 @@ class Hop:
         sent: where their returned gradients are added, as pairs: rows of the gradients, and places
             in `Steps.sent` or, if that is None, own tokens. No pair has a place twice.
         to, back: how many tokens go to each rank, and come from each.
-        order: sorts rows by token: received rows, followed by the rank's own rows if it computes
-            with all keys together.
-        unsorted: places of received rows among the sorted ones.
-        own: places of its own rows among the sorted ones, or None if it computes with them apart.
-        calls: the calls of attention to the sorted keys.
+        order: sorts received rows by token.
+        unsorted: the inverse of `order`.
+        calls: the calls of attention to the received keys, sorted by token.
         keys: the ranges of those keys.
     """
 
@@ -44,7 +40,6 @@ class Hop:
     back: list[int]
     order: Tokens
     unsorted: Tokens
-    own: Tokens | None
     calls: tuple[Call, ...]
     keys: Ranges
 
@@ -54,7 +49,7 @@ class Steps:
     """The calls to a rank's own keys, and the exchanges, each with its calls.
 
     Attributes:
-        own: the calls to own keys alone; none if received keys are computed with them.
+        own: the calls to own keys.
         hops: the exchanges.
         sent: own tokens that any exchange sends, ascending; None if no token goes to several ranks.
         count: the number of those tokens.
@@ -89,9 +84,6 @@ def _steps(plan: Plan, layer: int, rank: int, method: Method, device: torch.devi
 
     Gathering is one exchange. A ring has one exchange for each distance between ranks at which some
     rank needs keys of another.
-
-    A gathering rank that receives few keys computes with them and its own together: it has one call
-    for each range of keys, where it would have one for each of its own and received parts.
     """
     held = [plan.tokens(each).numpy() for each in range(plan.ranks)]
     chunks = [tokens // plan.chunk for tokens in held]
@@ -111,15 +103,10 @@ def _steps(plan: Plan, layer: int, rank: int, method: Method, device: torch.devi
             return slice(begin, end)
         return torch.from_numpy(tokens).to(device)
 
-    hops, count = [], len(held[rank])
+    hops = []
     for send, came in exchanges:
         out, tokens = np.concatenate(send), np.concatenate(came)
-        received = len(tokens)
-        together = method == "gather" and 0 < received <= _FEW * count
-        if together:
-            tokens = np.concatenate([tokens, held[rank]])
         order = tokens.argsort(kind="stable")
-        unsorted = order.argsort(kind="stable")
         places = [out] if once else [np.searchsorted(sent, each) for each in send]
         ends = np.cumsum([len(each) for each in places]).tolist()
         calls = _calls(plan, layer, pieces, _ranges(tokens[order]))
@@ -134,14 +121,12 @@ def _steps(plan: Plan, layer: int, rank: int, method: Method, device: torch.devi
                 [len(each) for each in send],
                 [len(each) for each in came],
                 chosen(order),
-                chosen(unsorted[:received]),
-                chosen(unsorted[received:]) if together else None,
+                chosen(order.argsort(kind="stable")),
                 calls,
                 Ranges.of(((call, call.keys) for call in calls), len(tokens)),
             )
         )
-    apart = all(hop.own is None for hop in hops)
-    own = _calls(plan, layer, pieces, pieces) if apart else ()
+    own, count = _calls(plan, layer, pieces, pieces), len(held[rank])
     every = [*own, *(call for hop in hops for call in hop.calls)]
     return Steps(
         own,
