@@ -35,7 +35,7 @@ _TAKEN: Final = (
 
 def tuning_cases(head_dim: int, device: str) -> dict[str, Case]:
     """The cases at a head dimension, by name; every pattern of `maskalg.tiles.patterns` is
-    among them, with a bias and without."""
+    among them at 128, with a bias and without."""
     heads = max(4, 2048 // head_dim)
     shape = Shape(2, heads, heads, LENGTH, *dims_of(head_dim))
     known = rows(shape, device)
@@ -73,19 +73,19 @@ class Wanted:
     kernels: tuple[Kernel, ...]
     rounds: int
 
-    def kinds(self, kernel: Kernel) -> dict[tuple[str, bool], list[str]]:
+    def kinds(self, kernel: Kernel, dim: int) -> dict[tuple[str, bool], list[str]]:
         """The cases by pattern and by whether they change scores: one search for each."""
         found: dict[tuple[str, bool], list[str]] = {}
         extents = Extents(LENGTH, LENGTH, batch=1, heads=1)
-        for name, case in tuning_cases(128, "cpu").items():
+        for name, case in tuning_cases(dim, "cpu").items():
             if name in self.cases:
-                kind = kind_of(bound(case.expression), extents, kernel)
+                kind = kind_of(bound(case.expression), extents, kernel, dim)
                 found.setdefault(kind, []).append(name)
         return found
 
     @property
     def searches(self) -> int:
-        return len(self.dims) * sum(len(self.kinds(kernel)) for kernel in self.kernels)
+        return sum(len(self.kinds(kernel, dim)) for dim in self.dims for kernel in self.kernels)
 
 
 def findings(wanted: Wanted) -> Iterator[Finding]:

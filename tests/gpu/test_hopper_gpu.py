@@ -120,7 +120,7 @@ def test_long_documents(dim, dtype, launches, monkeypatch):
     """Documents of 343 keys on average, as of thousands."""
     from maskalg.backends.triton import plan as triton_plan
 
-    monkeypatch.setattr(triton_plan, "LONG_DOCUMENT", 343)
+    monkeypatch.setattr(triton_plan, "LONG_DOCUMENT", {64: 343, 128: 343})
     of_lengths = ma.document.from_lengths([430, 1, 600], device="cuda")
     cu_seqlens = torch.tensor([0, 700, 900], device="cuda")
     cut_short = ma.document.from_cu_seqlens(cu_seqlens, total=LENGTH)

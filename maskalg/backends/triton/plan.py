@@ -114,8 +114,9 @@ def told_of(call: Call) -> Told:
             style = looked_up
             if _takes_counted(call) and (found := bits.counted) is not None:
                 counted = tiles_of_counts(*found)
-    short, long_documents = extents.kv_len <= SHORT_ROW, documents_are_long(form, extents)
-    return Told(style, short, long_documents, counted)
+    dim = max(call.query.shape[-1], call.value.shape[-1])
+    long_documents = documents_are_long(form, extents, dim)
+    return Told(style, extents.kv_len <= SHORT_ROW, long_documents, counted)
 
 
 def _by_bits(call: Call, style: Style) -> tuple[Style, KeptBits] | None:
@@ -144,9 +145,10 @@ def _aligned(style: Style) -> Style:
     return replace(style, aligned=True, far=True, tabled="nothing", grain=1)
 
 
-def documents_are_long(form: Bound, extents: Extents) -> bool:
-    """Whether documents, or paths of them, are known to be long, by their mean."""
-    least = LONG_PATH if of_paths(form.structure) else LONG_DOCUMENT
+def documents_are_long(form: Bound, extents: Extents, dim: int) -> bool:
+    """Whether documents, or paths of them, are known to be long, by their mean, for heads of `dim`
+    dimensions."""
+    least = LONG_PATH if of_paths(form.structure) else LONG_DOCUMENT[64 if dim <= 64 else 128]
     return tiles_of_documents(form, extents, least) >= 1
 
 

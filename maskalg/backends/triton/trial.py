@@ -28,11 +28,12 @@ from .tuned import machine_of
 Run = Callable[[], tuple[torch.Tensor, ...]]
 
 
-def kind_of(form: Bound, extents: Extents, kernel: Kernel) -> tuple[str, bool]:
-    """Facts that choose a kernel's tile: the pattern of long rows, and whether scores change."""
+def kind_of(form: Bound, extents: Extents, kernel: Kernel, dim: int) -> tuple[str, bool]:
+    """Facts that choose a kernel's tile for heads of `dim` dimensions: the pattern of long rows, and
+    whether scores change."""
     gradients = kernel != "forward"
     pattern = pattern_of(form.structure, gradients=gradients)
-    if not gradients and documents_are_long(form, extents):
+    if not gradients and documents_are_long(form, extents, dim):
         pattern = as_long(pattern, of_paths(form.structure))
     return pattern, hooks_of(form.structure).biased
 

@@ -24,6 +24,7 @@ THREE_NARROW: Final = HopperTile(3, 64, 3, 128, 160, 32, True, False)
 THREE_PROGRAMS: Final = HopperTile(1, 64, 3, 80, 136, 24, False, True)
 ROW_BY_ROW: Final = replace(THREE_PROGRAMS, persistent=False)
 _THREE_CONSUMERS: Final = HopperTile(3, 128, 2, 128, 160, 32, True, True)
+THREE_AHEAD: Final = replace(_THREE_CONSUMERS, stages=4)
 WIDE_HEADS: Final = HopperTile(2, 64, 2, 168, 240, 24, False, True, overlap=True)
 _WIDE_IN_TURNS: Final = replace(WIDE_HEADS, turns=True, persistent=False)
 

@@ -15,6 +15,7 @@ PATTERN: Final[Pattern] = replace(
     holds=lambda rows: False,  # chosen by lengths, see `as_long`
     hopper={
         **reading.PATTERN.hopper,
+        64: (dense.THREE_AHEAD, dense.THREE_PROGRAMS),
         96: (dense.TWO_CONSUMERS, banded.SHORT_DOCUMENTS),
         128: (dense.OVERLAPPED, banded.SHORT_DOCUMENTS),
         192: (dense.OVERLAPPED, banded.SHORT_DOCUMENTS),

@@ -6,6 +6,11 @@ from dataclasses import replace
 from typing import Final
 
 from ..pattern import Pattern
-from . import long_documents
+from . import long_documents, reading
 
-PATTERN: Final[Pattern] = replace(long_documents.PATTERN, name="long paths", place=5)
+PATTERN: Final[Pattern] = replace(
+    long_documents.PATTERN,
+    name="long paths",
+    place=5,
+    hopper={**long_documents.PATTERN.hopper, 64: reading.PATTERN.hopper[64]},
+)

@@ -114,7 +114,7 @@ def test_long_documents_take_the_tiles_of_long_rows():
 def test_paths_are_long_where_prompts_are(prompt, long):
     mask = ma.shared_prefix.from_cu_seqlens([0, prompt, prompt + 100, prompt + 200], [-1, 0, 0])
     extents = Extents(prompt + 200, prompt + 200, 1, 1)
-    assert documents_are_long(bound(mask), extents) == long
+    assert documents_are_long(bound(mask), extents, 128) == long
 
 
 @pytest.mark.parametrize("gradients", [False, True])
@@ -169,3 +169,11 @@ def test_counted_rows_take_their_pattern(gradients):
         assert pattern(score, "large, in long runs", weighted) == "reading"
     assert [pattern(ma.dilated(3), "small", dim=dim) for dim in (64, 256)] == ["reading", "dense"]
     assert pattern(reads, "large, in long runs", dim=64) == "reading"
+
+
+@pytest.mark.parametrize(
+    "length, dim, long", [(2048, 128, True), (2048, 64, False), (6144, 64, True)]
+)
+def test_documents_are_long_for_the_dimensions_of_heads(length, dim, long):
+    form = bound(causal & ma.document.from_lengths([length, length]))
+    assert documents_are_long(form, Extents(2 * length, 2 * length, 1, 1), dim) == long
