@@ -29,8 +29,8 @@ Run = Callable[[], tuple[torch.Tensor, ...]]
 
 
 def kind_of(form: Bound, extents: Extents, kernel: Kernel, dim: int) -> tuple[str, bool]:
-    """Facts that choose a kernel's tile for heads of `dim` dimensions: the pattern of long rows, and
-    whether scores change."""
+    """Facts that choose a kernel's tile for heads of `dim` dimensions: the pattern of rows, where
+    they are long, and whether scores change."""
     gradients = kernel != "forward"
     pattern = pattern_of(form.structure, gradients=gradients)
     if not gradients and documents_are_long(form, extents, dim):
