@@ -61,6 +61,21 @@ def mask_is_no_tensor(used: str) -> MaskTypeError:
     )
 
 
+def written_dtype(dtype: object) -> MaskTypeError:
+    return MaskTypeError(
+        f"make_mask(dtype={dtype}): a mask is written out in a floating dtype, which is added to "
+        "the scores, or in torch.bool, True where kept. Write dtype=torch.float32, and convert "
+        "what you read of it."
+    )
+
+
+def biased_mask_of_flags(mask: object) -> MaskTypeError:
+    return MaskTypeError(
+        f"{mask!r} has dtype torch.bool and holds a bias, which True and False cannot say. Write "
+        "make_mask(dtype=torch.float32, …), or leave the bias out."
+    )
+
+
 def attention_mask_rank(shape: tuple[int, ...]) -> MaskValueError:
     return MaskValueError(
         f"attention_mask must be [batch, kv_len], or [batch, heads or 1, q_len, kv_len], got "

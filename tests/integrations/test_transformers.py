@@ -1,6 +1,7 @@
 """Models of transformers: the results and gradients of eager attention, from formulas."""
 
 import copy
+import re
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ pytest.importorskip("transformers", reason="needs transformers")
 
 import transformers as hf
 from tiny_models import SMALL, padding, pair, tokens
+from torch._dynamo.testing import CompileCounterWithBackend
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import maskalg as ma
@@ -461,6 +463,20 @@ def test_keys_of_masks_are_concatenated():
         torch.cat([own, other])
 
 
+def test_keys_of_masks_are_concatenated_in_a_whole_graph():
+    def joined(keys, own, other):
+        return attend(layer(), keys[:, :, :3], keys, keys, torch.cat([own, other], dim=-1))[0]
+
+    torch._dynamo.reset()
+    counter = CompileCounterWithBackend("aot_eager")
+    compiled = torch.compile(joined, fullgraph=True, backend=counter)
+    for window in (1, 2, 3, 4):
+        masks = model_mask(ma.causal, 1, 3), model_mask(ma.sliding(window), 1, 3, 5)
+        keys = torch.randn(1, 2, 8, 8)
+        assert close(compiled(keys, *masks), joined(keys, *masks))
+        assert counter.frame_count == min(window, 2)  # once more as the window varies
+
+
 @pytest.mark.parametrize("cache", ["dynamic", "static"])
 def test_attention_to_own_keys_and_those_of_an_encoder(cache):
     """At once, as T5Gemma 2 computes it; new lengths are no new formula."""
@@ -605,6 +621,55 @@ def test_a_model_mask_is_no_tensor():
     with pytest.raises(AttributeError, match=r"\(attention_mask\.dtype\), .* formula here.*eager"):
         _ = mask.dtype
     assert copy.deepcopy(mask).shape == mask.shape
+
+
+ONES = torch.ones(1, 4)
+COMPUTED = {
+    "… - attention_mask": lambda mask: 1.0 - mask,
+    "attention_mask - …": lambda mask: mask - ONES,
+    "… * attention_mask": lambda mask: ONES * mask,
+    "attention_mask + …": lambda mask: mask + 1.0,
+    "-attention_mask": lambda mask: -mask,
+    "abs(attention_mask)": lambda mask: abs(mask),
+    "attention_mask == …": lambda mask: mask == 0,
+    "attention_mask < …": lambda mask: mask < 0,
+    "… @ attention_mask": lambda mask: ONES.expand(4, mask.shape[2]) @ mask,
+    "torch.where(…, attention_mask, …)": lambda mask: torch.where(ONES > 0, mask, ONES),
+    "torch.cat(…, attention_mask, …)": lambda mask: torch.cat([mask[:, :, :1], mask], -2),
+}
+
+
+@pytest.mark.parametrize("shown", COMPUTED)
+def test_arithmetic_is_that_of_a_written_out_mask_of_one_query(shown):
+    compute = COMPUTED[shown]
+    one = make_mask(1, 1, 4, 2)
+    written = torch.tensor([0.0, 0.0, 0.0, torch.finfo(torch.float32).min]).expand(1, 1, 1, 4)
+    torch.testing.assert_close(compute(one), compute(written), rtol=0, atol=0)
+    used = "attention_mask[…]" if "cat" in shown else shown
+    with pytest.raises(ma.MaskTypeError, match=re.escape(f"({used}), which is a formula here")):
+        compute(model_mask(ma.causal, 1, 4))
+
+
+def test_operators_of_masks_leave_foreign_types_to_python():
+    one, four = make_mask(1, 1, 4, 3), model_mask(ma.causal, 1, 4)
+    assert four in [one, four] and four != None  # noqa: E711
+    assert len({one, four, one}) == 2
+    with pytest.raises(TypeError, match="unsupported operand"):
+        one - "a"
+    torch._dynamo.reset()
+    found = torch.compile(lambda mask: 1.0 - mask, fullgraph=True, backend="eager")(one)
+    assert (found == 1).all()
+
+
+def test_a_boolean_mask_is_written_out_as_sdpa_takes_it():
+    mask = make_mask(2, 1, 13, 11, attention_mask=padding("left"), dtype=torch.bool)
+    kept = padding("left").bool() & (torch.arange(13) < 12)
+    for found in (mask[:, 0, 0], ~(~mask)[:, 0, 0], (mask & True)[:, 0, 0]):
+        assert found.dtype == torch.bool and (found == kept).all()
+    with pytest.raises(ma.MaskTypeError, match=r"dtype torch\.bool and holds a bias.*float32"):
+        (mask + torch.ones(1, 13))[0]
+    with pytest.raises(ma.MaskTypeError, match=r"dtype=torch\.int64\): .* or in torch\.bool"):
+        make_mask(2, 1, 13, dtype=torch.int64)
 
 
 TABLES = {

@@ -97,10 +97,12 @@ def make_mask(
         kv_offset: position of the first key; above 0 with a sliding cache.
         mask_function: of `(batch, head, q_idx, kv_idx)` at positions; causal where it is None.
         attention_mask: `[batch, positions]`, False at padding; positions past its end are padding.
-        options: arguments for masks that are written out.
+        options: arguments for masks that are written out: `device`, and `dtype`, floating or
+            torch.bool.
 
     Raises:
-        TypeError: a function no formula expresses, or an option of a later transformers.
+        TypeError: a function no formula expresses, another dtype, or an option of a later
+            transformers.
     """
     for name, value in options.items():
         if name not in _KNOWN and value is not None:
@@ -114,7 +116,10 @@ def make_mask(
     given = (mask_function, options.get("config"))
     built = _built(given, q_offset, kv_offset, kv_length, attention_mask)
     shape = batch_size, 1, q_length, kv_length
-    written = Written(options.get("dtype") or torch.float32, options.get("device"))
+    dtype = options.get("dtype") or torch.float32
+    if not dtype.is_floating_point and dtype != torch.bool:
+        raise messages.written_dtype(dtype)
+    written = Written(dtype, options.get("device"))
     return ModelMask(built, shape, written)
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple, TypeGuard
 
 import torch
+from torch.utils._pytree import tree_map
 
 from ...errors import MaskAttributeError, MaskTypeError, MaskValueError
 from ...formula.entries import readable
@@ -37,8 +38,8 @@ class ModelMask:
 
     It has the `ndim` and `shape` of a written-out mask, which models ask for. A bias of positions
     can be added, and the keys of several masks concatenated. A mask of one query is broadcast to
-    more queries. Where a model indexes it or calls its methods, it is written out as a tensor,
-    which is only one row of keys. Whoever computes with a mask otherwise is told what to do.
+    more queries. Where a model computes with it otherwise, indexes it or calls its methods, it is
+    written out as a tensor, which is only one row of keys; a mask of more queries says what to do.
 
     Attributes:
         score: the mask, in the coordinates of the call (queries and keys start at 0), or a mask
@@ -101,6 +102,8 @@ class ModelMask:
     def _tensor(self, used: str) -> torch.Tensor:
         """The mask of one query as eager attention adds it; an error for more of them.
 
+        A Boolean one is that of SDPA, True where kept.
+
         Args:
             used: what the model computes with it.
         """
@@ -108,13 +111,17 @@ class ModelMask:
         if q_len > 1:
             raise messages.mask_is_no_tensor(used)
         dtype, device = self.written
+        dense = self.score.to_dense(q_len, kv_len, batch=batch).expand(batch, -1, -1, -1)
+        if dtype == torch.bool:
+            if dense.dtype != dtype:
+                raise messages.biased_mask_of_flags(self)
+            return dense.to(device)
         lowest = torch.finfo(dtype).min
-        dense = self.score.to_dense(q_len, kv_len, batch=batch)
         if dense.dtype == torch.bool:
             added = torch.zeros_like(dense, dtype=dtype).masked_fill(~dense, lowest)
         else:
             added = dense.to(dtype).clamp(min=lowest)
-        return added.expand(batch, -1, -1, -1).to(device)
+        return added.to(device)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):  # of protocols, such as copying
@@ -127,18 +134,19 @@ class ModelMask:
     def __getitem__(self, places: Any) -> torch.Tensor:
         return self._tensor("attention_mask[…]")[places]
 
-    def __add__(self, other: object) -> ModelMask:
+    def __add__(self, other: Any) -> Any:
         if not _is_bias(other, self.shape):
-            raise messages.mask_is_no_tensor("attention_mask + …")
+            return self._tensor("attention_mask + …") + other
         added = self.score + dense_bias(other.contiguous())
         return ModelMask(added, self.shape, self.written)
 
     __radd__ = __add__
+    __hash__ = object.__hash__
 
     @classmethod
     def __torch_function__(
         cls, function: Any, types: object, given: tuple[Any, ...] = (), options: Any = None
-    ) -> ModelMask:
+    ) -> Any:
         if function in _ADDITIONS and len(given) == 2 and not options:
             mask, other = given if isinstance(given[0], ModelMask) else reversed(given)
             return cls.__add__(mask, other)
@@ -146,8 +154,37 @@ class ModelMask:
             joined = _side_by_side(*given, **(options or {}))
             if joined is not None:
                 return joined
-        name = getattr(function, "__name__", function)
-        raise messages.mask_is_no_tensor(f"torch.{name}(…, attention_mask, …)")
+        used = f"torch.{getattr(function, '__name__', function)}(…, attention_mask, …)"
+
+        def written_out(value: object) -> object:
+            return value._tensor(used) if isinstance(value, ModelMask) else value
+
+        given, options = tree_map(written_out, (given, options or {}))
+        return function(*given, **options)
+
+
+def _operator(name: str, shown: str) -> Callable[..., Any]:
+    """The operator of a tensor, for a mask of one query; foreign types are left to Python."""
+
+    def operation(self: ModelMask, *others: object) -> Any:
+        if not all(isinstance(other, (int, float, torch.Tensor)) for other in others):
+            return NotImplemented
+        return getattr(self._tensor(shown), name)(*others)
+
+    return operation
+
+
+_BOTH_SIDES: Final = {"sub": "-", "mul": "*", "truediv": "/", "floordiv": "//", "mod": "%"} | {
+    "pow": "**", "and": "&", "or": "|", "xor": "^", "matmul": "@",
+}  # fmt: skip
+_COMPARED: Final = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+_SHOWN: Final = {
+    **{name: f"attention_mask {sign} …" for name, sign in (_BOTH_SIDES | _COMPARED).items()},
+    **{f"r{name}": f"… {sign} attention_mask" for name, sign in _BOTH_SIDES.items()},
+    **{"neg": "-attention_mask", "invert": "~attention_mask", "abs": "abs(attention_mask)"},
+}
+for _name, _shown in _SHOWN.items():
+    setattr(ModelMask, f"__{_name}__", _operator(f"__{_name}__", _shown))
 
 
 def _is_bias(tensor: object, shape: tuple[int, int, int, int]) -> TypeGuard[torch.Tensor]:
