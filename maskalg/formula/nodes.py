@@ -12,6 +12,8 @@ import operator
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal, cast
 
+import torch
+
 from .parameters import Kind, Parameter, Scalar, Slot, Table
 
 Op = Literal[
@@ -421,6 +423,9 @@ def with_parameters(node: Node, replace: Callable[[Parameter], Parameter]) -> No
 def _rewritten(node: Node, other: Callable[[Node, Callable[[Node], Node]], Node]) -> Node:
     """The formula rewritten node by node; a part that occurs in many places is rewritten once."""
     done: dict[int, Node] = {}
+    # A compiled function that asked for identities would be compiled anew for each mask given it.
+    if torch.compiler.is_compiling():
+        return _rewritten_anew(node, other)
 
     def visit(part: Node) -> Node:
         found = done.get(id(part))
@@ -429,6 +434,11 @@ def _rewritten(node: Node, other: Callable[[Node, Callable[[Node], Node]], Node]
         return found
 
     return visit(node)
+
+
+def _rewritten_anew(node: Node, other: Callable[[Node, Callable[[Node], Node]], Node]) -> Node:
+    """The same, a part once for each place."""
+    return other(node, lambda part: _rewritten_anew(part, other))
 
 
 def _same(node: Node, args: tuple[Node, ...]) -> Node:

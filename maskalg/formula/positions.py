@@ -105,13 +105,14 @@ def least(node: Node, known: Callable[[Node], int | None]) -> int | None:
         low = least(node.args[0], known)
         return None if low is None or low < 0 else 0
     lows = [least(arg, known) for arg in (node.args[1:] if op == "where" else node.args)]
+    bounds = [low for low in lows if low is not None]
     if op == "max":
-        return max((low for low in lows if low is not None), default=None)
+        # Not max(…, default=None), which torch.compile does not follow (torch 2.13).
+        return max(bounds) if bounds else None
     if op == "bitand":
-        return 0 if any(low is not None and low >= 0 for low in lows) else None
-    if any(low is None for low in lows):
+        return 0 if any(low >= 0 for low in bounds) else None
+    if len(bounds) < len(lows):
         return None
-    bounds = cast("list[int]", lows)
     if op == "add":
         return sum(bounds)
     if op in ("min", "where"):

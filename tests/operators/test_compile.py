@@ -13,6 +13,7 @@ from maskalg.engine.recent import Recent
 
 from .cases import assert_close, assert_equal, ids_of, inputs, with_gradients
 
+KV = ma.maximum(ma.kv_idx - 1, 0)
 SLOPES = torch.tensor([0.5, 0.25, 0.1, 0.0])
 
 
@@ -164,6 +165,13 @@ def test_an_expression_as_argument():
         mask = causal & (sliding(window) | prefix(4)) & document(ids_of(length, window))
         graphs.append(compiled.check(inputs(length), mask))
     assert graphs == [1, 2, 2, 3, 3]
+
+
+def test_an_argument_moved_within():
+    """Identities of its parts are no reason for another graph."""
+    compiled = Compiled(lambda q, k, v, mask: ma.attention(q, k, v, mask.shift(q=1).at(kv=KV)))
+    graphs = [compiled.check(inputs(), causal & sliding(window)) for window in (9, 10, 33, 5, 6)]
+    assert graphs == [1, 2, 2, 2, 2]
 
 
 def test_shared_and_separate_parameters_are_told_apart():
