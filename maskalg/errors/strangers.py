@@ -51,7 +51,10 @@ _TENSORS = (
 def entering(what: object) -> str:
     """A correction for a value given for a mask, a bias or a score, as sentences."""
     if isinstance(what, bool):
-        return "Write ma.everything for a mask that keeps every pair, ma.nothing for none."
+        return (
+            "Write ma.everything for a mask that keeps every pair, ma.nothing for none. A "
+            "comparison `mask == x` is True or False: a Boolean table is a mask as it is."
+        )
     if type(what).__name__ == "Index":
         return "A comparison of it is a mask, `x >= 0`; ma.bias(x) adds it to the scores."
     if isinstance(what, (list, tuple)):
@@ -161,6 +164,7 @@ _CALLED_HERE: Final = {
     "document_mask": "ma.document(ids)",
     "from_block_mask": "ma.mask(block_mask)",
     "abs": "abs(x), Python's own",
+    "clamp": "ma.minimum(ma.maximum(x, low), high)",
 }
 
 
@@ -175,6 +179,25 @@ def not_in_package(name: str, public: Iterable[str]) -> AttributeError:
     """The package has nothing of this name; its `public` names may be near."""
     says = f" Write {_CALLED_HERE[name]}." if name in _CALLED_HERE else near(name, public)
     return AttributeError(f"module 'maskalg' has no attribute {name!r}.{says}", name=name)
+
+
+def no_tensor(function: str, kind: str, options: Mapping[str, object] | None) -> MaskTypeError:
+    """A function of torch was called with an expression, "Mask", "Bias", "Score" or "Index"."""
+    given = "".join(f", {name}=…" for name in options or {})
+    called = "tensor[…]" if function == "__getitem__" else f"torch's {function}(…{given})"
+    if function in _CALLED_HERE:
+        says = f"Write {_CALLED_HERE[function]}."
+    elif kind == "Index" and function == "__getitem__":
+        says = "Write ma.table(tensor)[index], with an index for each dimension."
+    elif kind == "Index":
+        says = (
+            "Write it with operators and the functions of maskalg, such as ma.log and ma.where; a "
+            "function of indices, ma.mask(f) or ma.score(f), may call more functions of torch."
+        )
+    else:
+        says = "Compose it with operators, and write .to_dense(q_len, kv_len) for a tensor of it."
+    what = "an index expression" if kind == "Index" else f"a {kind}"
+    return MaskTypeError(f"{called} got {what}, which is a formula and no tensor. {says}")
 
 
 def other_arguments(

@@ -11,6 +11,7 @@ from ..formula.parameters import plain_number
 from ..formula.printing import Label, named
 from . import messages
 from .algebra import Bias, Mask, constant
+from .in_torch import as_in_torch
 from .index import Index, as_node
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ def where(condition: Mask, then: float, otherwise: Bias) -> Bias: ...
 def where(condition: Mask, then: Index | float, otherwise: Index | float) -> Index: ...
 
 
+@as_in_torch
 def where(condition: Mask, then: object, otherwise: object) -> Mask | Bias | Index:
     """`then` where `condition` keeps, else `otherwise`: of masks, biases or index expressions.
 

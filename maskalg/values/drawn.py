@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NoReturn
 from ..errors import MaskTypeError, told
 from ..formula.expression import Expression
 from . import messages
+from .in_torch import InTorch
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,7 +29,7 @@ def not_joined(left: object, sign: str, right: object) -> None:
     raise messages.joined_with_bias(left, sign, right)
 
 
-class Drawn(Expression):
+class Drawn(InTorch, Expression):
     """An expression that draws itself; the code of pictures is imported when one is drawn.
 
     `|` and `^` are refused here; `Mask` defines them.
@@ -53,6 +54,18 @@ class Drawn(Expression):
     def __rxor__(self, other: NoReturn) -> Mask:
         not_joined(other, "^", self)
         return NotImplemented
+
+    def __lt__(self, other: NoReturn) -> NoReturn:
+        raise messages.compared(self, "<", other, self.kind)
+
+    def __le__(self, other: NoReturn) -> NoReturn:
+        raise messages.compared(self, "<=", other, self.kind)
+
+    def __gt__(self, other: NoReturn) -> NoReturn:
+        raise messages.compared(self, ">", other, self.kind)
+
+    def __ge__(self, other: NoReturn) -> NoReturn:
+        raise messages.compared(self, ">=", other, self.kind)
 
     @told
     def plot(

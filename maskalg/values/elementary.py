@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..formula import nodes
+from .in_torch import as_in_torch
 from .index import Index, as_node
 
 __all__ = [
@@ -21,51 +22,61 @@ __all__ = [
 ]
 
 
+@as_in_torch
 def minimum(left: Index | float, right: Index | float) -> Index:
     """The smaller of `left` and `right`, index expressions or numbers."""
     return Index(nodes.minimum(as_node(left), as_node(right)))
 
 
+@as_in_torch
 def maximum(left: Index | float, right: Index | float) -> Index:
     """The larger of `left` and `right`, index expressions or numbers."""
     return Index(nodes.maximum(as_node(left), as_node(right)))
 
 
+@as_in_torch
 def exp(x: Index | float) -> Index:
     """e to the power of `x`, an index expression or a number."""
     return _call("exp", x)
 
 
+@as_in_torch
 def log(x: Index | float) -> Index:
     """The natural logarithm of `x`: -inf at 0, NaN below."""
     return _call("log", x)
 
 
+@as_in_torch
 def sqrt(x: Index | float) -> Index:
     """The square root of `x`; NaN below 0."""
     return _call("sqrt", x)
 
 
+@as_in_torch
 def sin(x: Index | float) -> Index:
     """The sine of `x`, in radians."""
     return _call("sin", x)
 
 
+@as_in_torch
 def cos(x: Index | float) -> Index:
     """The cosine of `x`, in radians."""
     return _call("cos", x)
 
 
+@as_in_torch
 def tan(x: Index | float) -> Index:
     """The tangent of `x`, in radians."""
     return _call("tan", x)
 
 
+@as_in_torch
 def tanh(x: Index | float) -> Index:
     """The hyperbolic tangent of `x`."""
     return _call("tanh", x)
 
 
+@as_in_torch
 def floor(x: Index | float) -> Index:
     """The largest whole number that is at most `x`, as a real number; see `truncate`."""
     return _call("floor", x)

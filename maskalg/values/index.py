@@ -21,11 +21,12 @@ from ..formula.printing import formula_text
 from . import messages
 from .algebra import Bias, Mask, Score, additive, formula
 from .helped import helped
+from .in_torch import InTorch
 
 __all__ = ["batch", "bias", "head", "kv_idx", "q_idx", "scalar", "table"]
 
 
-class Index(IndexFormula):
+class Index(InTorch, IndexFormula):
     """A number, integer or real, that depends on the batch, head, query and key index.
 
     `batch`, `head`, `q_idx` and `kv_idx` are the simplest. A comparison of two is a mask.
@@ -317,12 +318,7 @@ def as_node(value: object) -> Node:
             raise errors.above_int32("index expression", "the constant", value)
         # int() fixes a number that torch.compile makes symbolic: the structure needs a constant.
         return nodes.const(int(value))
-    raise errors.MaskTypeError(
-        "expected an index expression (q_idx, kv_idx, batch, head or arithmetic on them) or a "
-        f"number, got {value!r} of type {type(value).__name__}. Tensors enter through "
-        "`ma.table(tensor)[index]`, named numbers through `ma.scalar(value)`. An index "
-        "expression is added to scores as `ma.bias(x)`, and `x >= 0` is a mask."
-    )
+    raise messages.no_index(value)
 
 
 def bias(expression: Index | float) -> Bias:

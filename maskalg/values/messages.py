@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..errors import MaskTypeError, MaskValueError, instead, own_name
+from ..errors import MaskTypeError, MaskValueError, entering, instead, own_name
 from ..formula.entries import is_listed
 from ..formula.parameters import plain_number
 
@@ -41,7 +41,8 @@ def no_mask(
         says = (
             f"{other} is no mask. Write `ma.everything` for a mask that keeps every pair, "
             "`ma.nothing` for one that keeps none. `a == b` of two masks asks whether they are one "
-            "expression; pairs at which both hold or neither does are ~(a ^ b)."
+            "expression; pairs at which both hold or neither does are ~(a ^ b). `mask == number` "
+            "is False: a Boolean table is a mask as it is, `~mask` where it is False."
         )
     elif isinstance(plain_number(other), (int, float)):
         shown = str(other)
@@ -103,6 +104,15 @@ def times_mask(left: object, sign: str, right: object) -> MaskTypeError:
     )
 
 
+def compared(left: object, sign: str, right: object, kind: str) -> MaskTypeError:
+    says = "Write it as it is, or `~mask`; ma.implies(a, b) asks whether b keeps all that a keeps."
+    if kind == "bias":
+        says = "Compare the index expression that it adds: `x >= 0` is a mask, `ma.bias(x)` a bias."
+    return MaskTypeError(
+        f"`{_operand(left)} {sign} {_operand(right)}`: a {kind} is no number. {says}"
+    )
+
+
 def divided_by_zero(bias: object) -> MaskValueError:
     return MaskValueError(f"`{_operand(bias)} / 0`: a bias is divided by a number that is not 0.")
 
@@ -134,8 +144,20 @@ def where_branches(then: object, otherwise: object) -> MaskTypeError:
 
 
 def _operand(value: object) -> str:
-    text = repr(value)
+    text = _entries(value)[0] if hasattr(value, "dtype") else repr(value)
     return f"({text})" if " " in text else text
+
+
+def no_index(value: object) -> MaskTypeError:
+    found = f"{value!r} of type {type(value).__name__}"
+    if hasattr(value, "dtype"):
+        found = _entries(value)[1]
+    return MaskTypeError(
+        "expected an index expression (q_idx, kv_idx, batch, head or arithmetic on them) or a "
+        f"number, got {found}. Tensors enter through "
+        "`ma.table(tensor)[index]`, named numbers through `ma.scalar(value)`. An index "
+        "expression is added to scores as `ma.bias(x)`, and `x >= 0` is a mask."
+    )
 
 
 def not_a_scalar(value: object, name: str, low: int | None) -> MaskTypeError:
@@ -161,7 +183,7 @@ def not_a_table(value: object) -> MaskTypeError:
 def where_condition(found: object) -> MaskTypeError:
     return MaskTypeError(
         f"ma.where(condition, …): the condition must be a mask, such as `head % 2 == 0`, got "
-        f"{type(found).__name__}. {instead(found)}".rstrip()
+        f"{type(found).__name__}. {entering(found)}"
     )
 
 

@@ -9,6 +9,7 @@ import copy
 
 import numpy as np
 import pytest
+import torch
 from torch.nn.attention.flex_attention import create_block_mask
 
 import maskalg as ma
@@ -64,7 +65,10 @@ ALGEBRA: dict[str, tuple[Mistake, tuple[str, ...]]] = {
     "mask plus mask": (lambda: causal + sliding(4), ("`causal + sliding(4)`", "`a & b`")),
     "score plus score": (lambda: SCORE + SCORE, ("adds two scores", "`a & b`")),
     "mask equals index": (lambda: q_idx == causal, ("expected an index expression", "type Mask")),
-    "index and tensor": (lambda: q_idx >= IDS, ("`ma.table(tensor)[index]`", "type Tensor")),
+    "index and tensor": (
+        lambda: q_idx >= IDS,
+        ("`ma.table(tensor)[index]`", "torch.int64 tensor of shape"),
+    ),
     "real divisor": (lambda: q_idx // 2.5, ("2.5 is a real number", "`ma.truncate(x)`")),
     "index and complex number": (lambda: q_idx + 2j, ("2j of type complex", "`ma.scalar(value)`")),
     "index and Boolean": (lambda: q_idx + True, ("True of type bool",)),
@@ -123,7 +127,10 @@ ALGEBRA: dict[str, tuple[Mistake, tuple[str, ...]]] = {
         ("`alibi(slopes[2]) * ndarray`: a bias takes a number", "`ma.where(condition, bias, 0)`"),
     ),
     "mask times bias": (lambda: BIAS * causal, ("takes a number as its factor",)),
-    "array of numbers and index": (lambda: np.ones(4) * q_idx, ("of type ndarray",)),
+    "array of numbers and index": (
+        lambda: np.ones(4) * q_idx,
+        ("got a float64 array of shape [4]",),
+    ),
     "mask and flag": (lambda: causal & True, ("`causal & True`", "`ma.everything`")),
     "flag or mask": (lambda: False | causal, ("`False | causal`", "`ma.nothing`")),
     "exclusive or with a score": (
@@ -207,6 +214,47 @@ ALGEBRA: dict[str, tuple[Mistake, tuple[str, ...]]] = {
     "where of a bias and a mask": (lambda: where(causal, BIAS, causal), ("got Bias and Mask",)),
     "where of a mask and a number": (lambda: where(causal, causal, 0), ("Write `ma.nothing`",)),
     "where of a bias and nothing": (lambda: where(causal, BIAS, None), ("Write 0 for no bias",)),
+    "where by a comparison": (
+        lambda: where(table(FLAGS[0])[kv_idx] == 1, causal, causal),
+        ("got bool", "a Boolean table is a mask as it is"),
+    ),
+    "number compared and mask": (
+        lambda: (table(FLAGS[0])[kv_idx] == 1) & causal,
+        ("`False & causal`", "a Boolean table is a mask as it is", "`~mask`"),
+    ),
+    "order of a mask": (
+        lambda: table(FLAGS[0])[kv_idx] > 0,
+        ("`table[kv_idx] > 0`: a mask is no number", "ma.implies(a, b)"),
+    ),
+    "order of masks": (lambda: causal <= sliding(4), ("`causal <= sliding(4)`: a mask is no",)),
+    "order of a bias": (lambda: BIAS >= 3, ("`alibi(slopes[2]) >= 3`: a bias is no number",)),
+    "order of a score": (lambda: SCORE < 3, ("< 3`: a score is no number",)),
+    "mask and index": (lambda: causal == kv_idx, ("expected an index expression",)),
+    "matrix @ mask": (lambda: torch.ones(4, 4) @ causal, ("`tensor @ causal`: `@` applies",)),
+    "tensor at an index": (
+        lambda: FLOATS[q_idx],
+        ("tensor[…] got an index expression", "Write ma.table(tensor)[index]"),
+    ),
+    "tensor at a mask": (lambda: FLOATS[causal], ("got a Mask", ".to_dense(q_len, kv_len)")),
+    "function without a formula": (
+        lambda: torch.nn.functional.relu(q_idx),
+        ("torch's relu(…, inplace=…) got an index expression", "ma.mask(f) or ma.score(f)"),
+    ),
+    "option without a formula": (
+        lambda: torch.add(q_idx, kv_idx, alpha=2),
+        ("torch's add(…, alpha=…) got an index",),
+    ),
+    "clamp": (lambda: torch.clamp(q_idx, 3), ("Write ma.minimum(ma.maximum(x, low), high)",)),
+    "masks stacked": (lambda: torch.stack([causal, causal]), ("stack(…) got a Mask",)),
+    "masks compared in torch": (lambda: torch.eq(causal, causal), ("eq(…) got a Mask",)),
+    "attention of torch": (
+        lambda: torch.nn.functional.scaled_dot_product_attention(FLOATS, FLOATS, FLOATS, SCORE),
+        ("got a Score", "Write ma.attention(query, key, value, mask + bias)"),
+    ),
+    "method of a tensor": (
+        lambda: torch.zeros(4, 4).masked_fill(causal, 0),
+        ("masked_fill(…) got a Mask", ".to_dense(q_len, kv_len)"),
+    ),
     "where of a bias and True": (lambda: where(causal, BIAS, True), ("got Bias and bool",)),
 }
 

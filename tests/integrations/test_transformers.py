@@ -579,6 +579,7 @@ def test_unknown_arguments_are_refused(name):
     with pytest.raises(ma.MaskTypeError, match=rf"{name}=a tensor of shape \[2\].*eager"):
         call(layer(), **{name: torch.ones(2)})
     call(layer(), **{name: None}, position_ids=torch.arange(4))
+    call(layer(), cache=hf.DynamicCache(), past_key_values=hf.DynamicCache())
     call(layer(), max_new_tokens=8, do_sample=False)  # Kosmos-2 hands on what generate is given
     with pytest.raises(ma.MaskTypeError, match=f"{name}=3 to the mask"):
         make_mask(1, 4, 4, **{name: 3})
@@ -633,7 +634,7 @@ COMPUTED = {
     "abs(attention_mask)": lambda mask: abs(mask),
     "attention_mask == …": lambda mask: mask == 0,
     "attention_mask < …": lambda mask: mask < 0,
-    "… @ attention_mask": lambda mask: ONES.expand(4, mask.shape[2]) @ mask,
+    "… @ attention_mask": lambda mask: ONES[:, :1].expand(4, mask.shape[2]) @ mask,
     "torch.where(…, attention_mask, …)": lambda mask: torch.where(ONES > 0, mask, ONES),
     "torch.cat(…, attention_mask, …)": lambda mask: torch.cat([mask[:, :, :1], mask], -2),
 }

@@ -16,7 +16,14 @@ from .. import messages
 # positions, and some models hand the arguments of `generate` on to the encoder of their images.
 _KNOWN: Final = frozenset(
     (
-        *("position_ids", "cache_position", "position_embeddings", "past_key_values", "use_cache"),
+        *(
+            "position_ids",
+            "cache_position",
+            "position_embeddings",
+            "past_key_values",
+            "cache",
+            "use_cache",
+        ),
         *("sliding_window", "max_length_q", "max_length_k", "seq_idx", "deterministic"),
         *("num_items_in_batch", "labels", "return_dict", "logits_to_keep", "layer_idx"),
         *("output_hidden_states", "output_router_logits", "output_scores", "output_logits"),
