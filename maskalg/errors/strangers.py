@@ -23,13 +23,19 @@ FROM_BLOCK_MASK = (
 def instead(what: object) -> str:
     """A correction for a value that is no expression, as sentences; empty where none is known.
 
-    Known are None, text, a BlockMask of FlexAttention, tables that were not read, functions of this
-    package that were not called, and other functions.
+    Known are None, text, arguments of a traced function, a BlockMask of FlexAttention, tables that
+    were not read, functions of this package that were not called, and other functions.
     """
     if what is None:
         return "For a mask that keeps every pair write `ma.everything`."
     if isinstance(what, str):
         return "Write the expression itself, without quotation marks."
+    if type(what).__name__ == "Symbol":
+        return (
+            "A function for ma.mask or ma.score computes with functions of torch, such as "
+            "torch.where and torch.log, and reads tensors as they are, `tensor[q_idx]`; compose "
+            "expressions outside of it: `causal & ma.mask(function)`."
+        )
     if type(what).__name__ == "BlockMask":
         return f"A BlockMask enters as {FROM_BLOCK_MASK}."
     if type(what).__name__ == "TableExpression":

@@ -19,6 +19,14 @@ def not_a_function(call: str, found: object) -> MaskTypeError:
     )
 
 
+def expression_within(found: object) -> MaskTypeError:
+    return MaskTypeError(
+        f"the function computes with `{found!r}`, which is an expression already. A function "
+        "computes with its arguments and with tensors and numbers; compose expressions outside of "
+        "it: `causal & ma.mask(function)`."
+    )
+
+
 def other_function(name: str, scored: bool) -> MaskTypeError:
     """The error for a `mask_mod` given as a `score_mod` (`scored`), or the other way round."""
     if scored:

@@ -19,8 +19,10 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..errors import MaskTypeError
+from ..formula.expression import Expression
 from ..formula.nodes import Node
 from ..formula.parameters import Scalar, Table
+from ..formula.positions import IndexFormula
 from . import messages
 
 Key = tuple[object, ...]  # where a captured value was found
@@ -126,6 +128,8 @@ class Recorder(GraphAppendingTracer):
     def create_arg(self, a: Any) -> Any:
         if isinstance(a, torch.Tensor):
             return self.tensor("tensor", a).node
+        if isinstance(a, (Expression, IndexFormula)):
+            raise messages.expression_within(a)
         return super().create_arg(a)
 
     def to_bool(self, obj: Proxy) -> bool:

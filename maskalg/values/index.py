@@ -68,6 +68,9 @@ class Index(InTorch, IndexFormula):
                 f"`len({self!r})`: an index expression is a number and has no length."
             )
 
+        def __getattr__(self, name: str) -> NoReturn:
+            raise messages.no_attribute_of_index(name)
+
     __hash__ = object.__hash__
 
     def __add__(self, other: Index | float) -> Index:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+import torch
 
-from ..errors import MaskTypeError, MaskValueError, entering, instead, own_name
+from ..errors import MaskAttributeError, MaskTypeError, MaskValueError, entering, instead, own_name
 from ..formula.entries import is_listed
 from ..formula.parameters import plain_number
 
@@ -150,14 +151,28 @@ def _operand(value: object) -> str:
 
 def no_index(value: object) -> MaskTypeError:
     found = f"{value!r} of type {type(value).__name__}"
-    if hasattr(value, "dtype"):
+    if is_listed(value) and hasattr(value, "dtype"):
         found = _entries(value)[1]
+    says = (
+        "Tensors enter through `ma.table(tensor)[index]`, named numbers through "
+        "`ma.scalar(value)`. An index expression is added to scores as `ma.bias(x)`, and `x >= 0` "
+        "is a mask."
+    )
     return MaskTypeError(
         "expected an index expression (q_idx, kv_idx, batch, head or arithmetic on them) or a "
-        f"number, got {found}. Tensors enter through "
-        "`ma.table(tensor)[index]`, named numbers through `ma.scalar(value)`. An index "
-        "expression is added to scores as `ma.bias(x)`, and `x >= 0` is a mask."
+        f"number, got {found}. {(value is not None and instead(value)) or says}"
     )
+
+
+def no_attribute_of_index(name: str) -> MaskAttributeError:
+    text = f"an index expression has no attribute {name!r}."
+    if hasattr(torch.Tensor, name) and not name.startswith("_"):
+        text += (
+            " It is a formula, no tensor: write abs(x), and functions of maskalg such as ma.log(x) "
+            "and ma.maximum(x, 0). In a function, ma.mask(lambda b, h, q_idx, kv_idx: …), indices "
+            "have the methods of tensors."
+        )
+    return MaskAttributeError(text)
 
 
 def not_a_scalar(value: object, name: str, low: int | None) -> MaskTypeError:
@@ -190,7 +205,8 @@ def where_condition(found: object) -> MaskTypeError:
 def _shown(what: object) -> str:
     if what is None or isinstance(what, str):
         return repr(what)
-    return getattr(what, "__name__", "") or own_name(what) or type(what).__name__
+    name = getattr(what, "__name__", "")
+    return (isinstance(name, str) and name) or own_name(what) or type(what).__name__
 
 
 def stranger_for_bias(left: object, sign: str, what: object) -> MaskTypeError:

@@ -316,6 +316,8 @@ def test_attributes_that_others_have() -> None:
             raises(AttributeError, lambda name=name: getattr(SCORE, name), says)
         raises(AttributeError, lambda name=name: getattr(BIAS, name), "Masks have it", "bias.plot")
         assert callable(getattr(SCORE.mask, name))
+    says = "has no attribute 'abs'", "write abs(x)", "indices have the methods of tensors"
+    raises(AttributeError, lambda: (q_idx - kv_idx).abs(), *says)
     raises(AttributeError, lambda: causal.shape, "no tensor", "to_dense(q_len", "model_mask(mask")
     raises(AttributeError, lambda: causal.shwo, "a Mask has no attribute 'shwo'.")
     assert copy.deepcopy(SCORE).mask == SCORE.mask

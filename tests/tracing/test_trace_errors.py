@@ -59,6 +59,37 @@ MISTAKES = {
         TypeError,
         ("a mask_mod takes (b, h, q_idx, kv_idx); <lambda> takes (q, k)",),
     ),
+    "an expression returned": (
+        lambda b, h, q, k: ma.causal,
+        TypeError,
+        ("computes with `causal`, which is an expression already", "`causal & ma.mask(function)`"),
+    ),
+    "an expression within": (
+        lambda b, h, q, k: (q >= k) & ma.sliding(4),
+        TypeError,
+        ("computes with `sliding(4)`",),
+    ),
+    "an index of ours": (lambda b, h, q, k: q >= ma.kv_idx, TypeError, ("with `kv_idx`, which",)),
+    "joined to an expression": (
+        lambda b, h, q, k: ma.causal & (q >= k),
+        TypeError,
+        ("`causal & symbol`", "computes with functions of torch"),
+    ),
+    "a function of ours": (
+        lambda b, h, q, k: ma.log(q) < 3,
+        TypeError,
+        ("got Proxy(q_idx)", "such as torch.where and torch.log", "outside of it"),
+    ),
+    "a choice of ours": (
+        lambda b, h, q, k: ma.where(q > k, q, k) < 3,
+        TypeError,
+        ("got Symbol. A function for ma.mask or ma.score computes with functions of torch",),
+    ),
+    "a table of ours": (
+        lambda b, h, q, k: ma.table([1, 2])[q] < 3,
+        TypeError,
+        ("reads tensors as they are, `tensor[q_idx]`",),
+    ),
     "no return": (forgetful, TypeError, ("forgetful returns None: a `return` is missing",)),
     "parentheses": (
         lambda b, h, q, k: q >= k | k < 3,
