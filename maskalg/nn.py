@@ -109,8 +109,16 @@ class Attention(torch.nn.Module):
         )  # fmt: skip
 
     def extra_repr(self) -> str:
-        """The expression, as it was written."""
-        return repr(self.score)
+        """The expression as it was written, and the options that are not the default."""
+        weight = None if self._weight.value is softmax else self._weight.value
+        options = {
+            "scale": self._scale,
+            "weight": weight,
+            "nan_safe": self._nan_safe or None,
+            "backend": self._backend,
+        }
+        given = [f"{name}={value!r}" for name, value in options.items() if value is not None]
+        return ", ".join([repr(self.score), *given])
 
 
 def _places(names: tuple[str, ...], taken: set[str]) -> tuple[str, ...]:

@@ -42,6 +42,9 @@ def test_parameters_and_buffers(layer):
     assert [name for name, _ in layer.named_buffers()] == ["ids"]
     assert set(layer.state_dict()) == {"slopes", "ids"}
     assert repr(layer) == "Attention(causal & sliding(7) & document(ids[40]) + alibi(slopes[4]))"
+    other = ma.nn.Attention(causal, scale=0.5, weight=ma.relu, nan_safe=True, backend="reference")
+    options = "scale=0.5, weight=relu, nan_safe=True, backend='reference'"
+    assert repr(other) == f"Attention(causal, {options})"
 
 
 def test_a_second_tensor_of_a_name_has_a_number():
