@@ -17,6 +17,7 @@ from torch.autograd.function import once_differentiable
 from .. import errors
 from ..attention import attention as attend
 from ..attention import checked_call, traced
+from ..backends.call import Call as Attend
 from ..backends.call import by_kernels
 from ..backends.choice import backend_name, backend_of
 from ..backends.float8 import attend_float8
@@ -24,7 +25,7 @@ from ..backends.results import in_order_of, with_sink
 from ..engine.float8 import FLOAT8
 from ..engine.normal_form import bound
 from ..formula.expression import Expression
-from ..operators.inputs import as_autocast_wants, check_weight, extents_of
+from ..operators.inputs import as_autocast_wants, check_weight, checked_scale, extents_of
 from ..values.algebra import Mask, Score
 from ..values.weights import Weight, softmax
 from .planning import Plan
@@ -38,8 +39,10 @@ if TYPE_CHECKING:
 Tensors = tuple[torch.Tensor, ...]
 _Inputs = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 _Rows = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None]
+_Known = dict[Call, tuple[Any, ...]]  # what follows the inputs in calls of a backend, but the rooms
 
 _MOST_SHIFTED: Final = 1024  # shifted copies remembered for one mask
+_MOST_KINDS: Final = 16  # kinds of inputs remembered for one mask
 _ALIGNED: Final = 16  # bytes: tensors aligned to them are copied by descriptor
 
 
@@ -126,7 +129,7 @@ def attention(
         processes,
         score,
         names,
-        _Options(scale, backend_name(device, backend)),
+        _Options(checked_scale(scale), backend_name(device, backend)),
         keeps=method == "gather",
     )
     inputs = (query, key, value, *shared[: len(names)])
@@ -172,27 +175,59 @@ class _Run:
         query, key, value, *learned = inputs
         score = self._score(learned)
         merged, parts = Merged(self.steps.queries, query, value.shape[3]), []
+        scale, backend = self.options.scale, self.options.backend
+        seen, made = traced(query, backend), {} if learned else self._remembered(query, key, value)
         for part in self._parts(key, value):
             for call in part.calls:
-                shifted = _shifted(score, call, remembered=not learned)
                 given, room = _inputs(query, part, call), merged.room(call)
-                merged.add(call, self._computed(given, shifted, room), room)
+                if seen:
+                    shifted = _shifted(score, call, remembered=not learned)
+                    merged.add(
+                        call,
+                        attend(*given, shifted, scale=scale, return_lse=True, backend=backend),
+                    )
+                else:
+                    found = self._computed(self._made(score, given, call, made, (room,)))
+                    merged.add(call, found, room)
             if self.keeps:
                 parts.append(part)
         return *merged.total(), parts
 
-    def _computed(
-        self, inputs: _Inputs, score: Expression, room: torch.Tensor | None
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def _remembered(self, *tensors: torch.Tensor) -> _Known:
+        """For `_made`: what is known of calls with the score and tensors like these."""
+        known = self.score.__dict__.setdefault("_made", {})
+        tables = [x.shape for x in bound(self.score).values if isinstance(x, torch.Tensor)]
+        alike = [(type(x), x.shape, x.stride(), x.dtype, x.device) for x in tensors]
+        kind = (self.options, *tables, *alike)
+        found = known.get(kind)
+        if found is None or len(found) >= _MOST_SHIFTED:
+            if len(known) >= _MOST_KINDS:
+                known.clear()
+            found = known[kind] = {}
+        return cast(_Known, found)
+
+    def _made(
+        self,
+        score: Mask | Score,
+        inputs: _Inputs,
+        call: Call,
+        made: _Known,
+        rooms: tuple[torch.Tensor | None, ...],
+    ) -> Attend:
+        """The call as backends take it; `made` keeps all of it but tensors of a pass."""
+        others = made.get(call)
+        if others is None:
+            shifted = _shifted(score, call, remembered=not self.names)
+            checked = checked_call(*inputs, shifted, self.options.scale, return_lse=True)
+            others = made[call] = checked._replace(part=True).others[:-1]
+        return Attend(*(*inputs, *others, rooms))
+
+    def _computed(self, call: Attend) -> tuple[torch.Tensor, torch.Tensor]:
         """Output and lse of a call; the output is written in place if the backend can."""
-        scale, backend = self.options.scale, self.options.backend
-        if traced(inputs[0], backend):
-            return attend(*inputs, score, scale=scale, return_lse=True, backend=backend)
-        made = checked_call(*inputs, score, scale, return_lse=True)._replace(rooms=(room,))
-        if made.query.dtype == FLOAT8:
-            out, lse = attend_float8(made, backend)
+        if call.query.dtype == FLOAT8:
+            out, lse = attend_float8(call, self.options.backend)
         else:
-            out, lse = backend_of(backend).compute(made, True)
+            out, lse = backend_of(self.options.backend).compute(call, True)
         assert lse is not None
         return out, lse
 
@@ -237,8 +272,9 @@ class _Run:
         of_query = Sum(ranges.queries, query)
         of_key, of_value = (Sum(ranges.keys, key, x.shape[3]) for x in (key, value))
         out, lse = in_order_of(query, results[0]), results[1]
+        made = {} if learned else self._remembered(query, key, value)
         # Calls of the same queries share the copy of their lse.
-        known: dict[tuple[int, int], _Rows] = {}
+        known: dict[tuple[int, int], tuple[_Rows, torch.Tensor | None]] = {}
         of_learned = [torch.zeros_like(x, dtype=summed_in(x.dtype)) for x in learned]
         sent, returned = ranges.sent, []
         if sent is not None:
@@ -256,17 +292,17 @@ class _Run:
                 at = call.queries.start, call.queries.stop
                 if at not in known:
                     of_lse = None if change[1] is None else change[1][:, :, call.queries]
-                    rows = out[:, :, call.queries], lse[:, :, call.queries].contiguous()
-                    known[at] = *rows, change[0][:, :, call.queries], of_lse
+                    room = room_in(out, call.queries)
+                    mine = out[:, :, call.queries] if room is None else room
+                    of_out = change[0][:, :, call.queries]
+                    rows = mine, lse[:, :, call.queries].contiguous(), of_out, of_lse
+                    known[at] = rows, room
                 rooms = of_query.room(call), of_keys.room(call), of_values.room(call)
                 if rooms[1] is None or rooms[2] is None:
                     rooms = rooms[0], None, None
+                given, (rows, room) = _inputs(query, part, call), known[at]
                 mine, keys, values, *others = self._gradients(
-                    _inputs(query, part, call),
-                    learned,
-                    call,
-                    known[at],
-                    (room_in(out, call.queries), *rooms),
+                    given, learned, call, rows, (room, *rooms), made
                 )
                 of_query.add(call, mine, rooms[0])
                 of_keys.add(call, keys, rooms[1])
@@ -295,21 +331,19 @@ class _Run:
         call: Call,
         of_rows: _Rows,
         rooms: tuple[torch.Tensor | None, ...],
+        made: _Known,
     ) -> list[torch.Tensor]:
         """Gradients of a call's inputs and learned tensors, from output, lse and those of both."""
-        leaves, wanted = [tensor.detach().requires_grad_() for tensor in learned], {}
-        if leaves:
-            with torch.enable_grad():
-                score = _shifted(self._score(leaves), call, remembered=False)
-                tables = bound(score).tensors()
-            wanted = {slot.index: table for slot, table in tables if table.requires_grad}
-        else:
-            score = _shifted(self.score, call, remembered=True)
         out, lse, of_out, of_lse = of_rows
-        made = checked_call(*inputs, score, self.options.scale, return_lse=True)
-        made = made._replace(part=True, rooms=rooms)
-        backend = backend_of(self.options.backend)
-        found = backend.differentiate(made, (out, lse), (of_out, of_lse), tuple(wanted))
+        backend, wanted = backend_of(self.options.backend), {}
+        if not learned:
+            attend = self._made(self.score, inputs, call, made, rooms)
+            return backend.differentiate(attend, (out, lse), (of_out, of_lse), ())
+        leaves = [tensor.detach().requires_grad_() for tensor in learned]
+        with torch.enable_grad():
+            attend = self._made(self._score(leaves), inputs, call, {}, rooms)
+        wanted = {slot.index: t for slot, t in attend.form.tensors() if t.requires_grad}
+        found = backend.differentiate(attend, (out, lse), (of_out, of_lse), tuple(wanted))
         if not wanted:
             return found
         others = torch.autograd.grad([*wanted.values()], leaves, found[3:], materialize_grads=True)
