@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Hashable, Sequence
+from functools import lru_cache
+from typing import Any
 
 import torch
-import triton
 from maskalg_kernels import merged as kernels
 
 from .launching.launch import kind_of_argument, launch
 from .launching.spec import OF_ALL
+
+_Strides = tuple[int, ...]
 
 
 def merged(
@@ -37,19 +41,31 @@ def fill_merged(
     lse: torch.Tensor,
 ) -> None:
     """Like `backends.merge.merge_into`; outputs are `[batch, heads, length, value_dim]`."""
-    outs = [one if one.stride(-1) == 1 else one.contiguous() for one in outs]
-    lses = [one if one.stride(-1) == 1 else one.contiguous() for one in lses]
-    columns = triton.next_power_of_2(max(out.shape[-1], 1))
-    programs = triton.cdiv(lse.numel(), max(kernels.ROWS_BY_COLUMNS.value // columns, 1))
-    tensors = [tuple(outs), tuple(lses), out, lse]
-    numbers = [lse.numel(), *out.shape[1:3]]
-    of_outs = zip(*[one.stride()[:3] for one in (*outs, out)], strict=True)
-    strides = [*of_outs, *zip(*[one.stride()[:2] for one in (*lses, lse)], strict=True)]
-    arguments = [*tensors, *numbers, *strides]
-    # Triton compiles variants for strides of 1, multiples of 16 and numbers past 32 bits.
-    kinds = [n == 1 or (n & 15 == 0, n >> 31) for each in strides for n in each]
-    long = [n >> 31 for n in numbers]
-    key = (out.device, out.shape[-1], *map(kind_of_argument, tensors), *long, *kinds)
-    constants = {"DIM": out.shape[-1], "COLUMNS": columns, **OF_ALL}
+    outs = tuple([one if one.stride(-1) == 1 else one.contiguous() for one in outs])
+    lses = tuple([one if one.stride(-1) == 1 else one.contiguous() for one in lses])
+    of_outs = (*[one.stride() for one in outs], out.stride())
+    of_lses = (*[one.stride() for one in lses], lse.stride())
+    programs, numbers, kinds, constants = _layout(out.shape, of_outs, of_lses)
+    tensors = [outs, lses, out, lse]
+    arguments = [*tensors, *numbers]
+    key = (out.device, kinds, *map(kind_of_argument, tensors))
     with torch.cuda.device_of(out):
         launch(kernels.merged, key, (programs, 1), arguments, lambda: (arguments, constants))
+
+
+@lru_cache(maxsize=1024)
+def _layout(
+    shape: torch.Size, of_outs: tuple[_Strides, ...], of_lses: tuple[_Strides, ...]
+) -> tuple[int, tuple[Any, ...], Hashable, dict[str, Any]]:
+    """The programs, the kernel's numbers, the facts about them that choose a variant, and its
+    constants; from the shape of the output, and strides of the parts and then of the results."""
+    dim, rows = shape[-1], math.prod(shape[:-1])
+    columns = 1 << max(dim - 1, 0).bit_length()
+    programs = -(-rows // max(kernels.ROWS_BY_COLUMNS.value // columns, 1))
+    strides = (*zip(*[one[:3] for one in of_outs], strict=True),)
+    strides += (*zip(*[one[:2] for one in of_lses], strict=True),)
+    numbers = (rows, *shape[1:3])
+    # Triton compiles variants for strides of 1, multiples of 16 and numbers past 32 bits.
+    kinds = [n == 1 or (n & 15 == 0, n >> 31) for each in strides for n in each]
+    constants = {"DIM": dim, "COLUMNS": columns, **OF_ALL}
+    return programs, (*numbers, *strides), (dim, *[n >> 31 for n in numbers], *kinds), constants
