@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -43,6 +43,9 @@ class Call(NamedTuple):
         part: whether the output for the gradients comes from more keys than these.
         nan_safe: whether NaN and infinities must be confined to kept pairs, for backends in which
             they would spread.
+        alike: a memory of the caller, or None. Calls with the same one have the same fields but for
+            inputs and rooms; those, like all other tensors of the call, have the same shapes,
+            strides, dtypes and places modulo 16 bytes, and the expression's tensors are unchanged.
         rooms: tensors for the output, dQ, dK and dV; () or None without them. A backend may write
             its results to them, and then returns them. Gradients are taken from an output in the
             first. Strides are those of `empty_result`, or, with one batch entry, those of a slice
@@ -62,6 +65,7 @@ class Call(NamedTuple):
     aligned: bool = False
     part: bool = False
     nan_safe: bool = False
+    alike: dict[Hashable, Any] | None = None
     rooms: tuple[torch.Tensor | None, ...] = ()
 
     @property

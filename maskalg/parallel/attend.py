@@ -7,7 +7,7 @@ so kernels and proofs are those of one process.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -25,7 +25,9 @@ from ..backends.results import in_order_of, with_sink
 from ..engine.float8 import FLOAT8
 from ..engine.normal_form import bound
 from ..formula.expression import Expression
+from ..formula.watched import watched
 from ..operators.inputs import as_autocast_wants, check_weight, checked_scale, extents_of
+from ..schedule.memory import state_of
 from ..values.algebra import Mask, Score
 from ..values.weights import Weight, softmax
 from .planning import Plan
@@ -176,35 +178,39 @@ class _Run:
         score = self._score(learned)
         merged, parts = Merged(self.steps.queries, query, value.shape[3]), []
         scale, backend = self.options.scale, self.options.backend
-        seen, made = traced(query, backend), {} if learned else self._remembered(query, key, value)
+        seen, made = traced(query, backend), self._remembered(query, key, value)
         for part in self._parts(key, value):
             for call in part.calls:
                 given, room = _inputs(query, part, call), merged.room(call)
                 if seen:
                     shifted = _shifted(score, call, remembered=not learned)
-                    merged.add(
-                        call,
-                        attend(*given, shifted, scale=scale, return_lse=True, backend=backend),
-                    )
+                    found = attend(*given, shifted, scale=scale, return_lse=True, backend=backend)
                 else:
                     found = self._computed(self._made(score, given, call, made, (room,)))
-                    merged.add(call, found, room)
+                merged.add(call, found, room)
             if self.keeps:
                 parts.append(part)
         return *merged.total(), parts
 
-    def _remembered(self, *tensors: torch.Tensor) -> _Known:
-        """For `_made`: what is known of calls with the score and tensors like these."""
+    def _remembered(self, *tensors: torch.Tensor | None) -> _Known:
+        """For `_made`: what is known of calls with the score, as it is now, and tensors like these.
+
+        The tensors are all that the calls take slices of, or that decide how new ones are laid out.
+        """
+        given = [x for x in tensors if x is not None]
+        tables = [x for x in bound(self.score).values if isinstance(x, torch.Tensor)]
+        unknown = any(x.is_inference() for x in tables)  # writes to them are not counted
+        if unknown or self.names or watched(*given, *tables):
+            return {}
         known = self.score.__dict__.setdefault("_made", {})
-        tables = [x.shape for x in bound(self.score).values if isinstance(x, torch.Tensor)]
-        alike = [(type(x), x.shape, x.stride(), x.dtype, x.device) for x in tensors]
-        kind = (self.options, *tables, *alike)
+        state = [state_of(x) for x in tables]
+        kind = (self.options, *[x is None for x in tensors], *map(_kind, given))
         found = known.get(kind)
-        if found is None or len(found) >= _MOST_SHIFTED:
+        if found is None or found[0] != state or len(found[1]) >= _MOST_SHIFTED:
             if len(known) >= _MOST_KINDS:
                 known.clear()
-            found = known[kind] = {}
-        return cast(_Known, found)
+            found = known[kind] = (state, {})
+        return cast(_Known, found[1])
 
     def _made(
         self,
@@ -219,7 +225,7 @@ class _Run:
         if others is None:
             shifted = _shifted(score, call, remembered=not self.names)
             checked = checked_call(*inputs, shifted, self.options.scale, return_lse=True)
-            others = made[call] = checked._replace(part=True).others[:-1]
+            others = made[call] = checked._replace(part=True, alike={}).others[:-1]
         return Attend(*(*inputs, *others, rooms))
 
     def _computed(self, call: Attend) -> tuple[torch.Tensor, torch.Tensor]:
@@ -272,7 +278,8 @@ class _Run:
         of_query = Sum(ranges.queries, query)
         of_key, of_value = (Sum(ranges.keys, key, x.shape[3]) for x in (key, value))
         out, lse = in_order_of(query, results[0]), results[1]
-        made = {} if learned else self._remembered(query, key, value)
+        came = [x for part in kept for x in (part.key, part.value)]
+        made = self._remembered(*inputs[:3], out, lse, *change, *came)
         # Calls of the same queries share the copy of their lse.
         known: dict[tuple[int, int], tuple[_Rows, torch.Tensor | None]] = {}
         of_learned = [torch.zeros_like(x, dtype=summed_in(x.dtype)) for x in learned]
@@ -460,6 +467,12 @@ def _unpacked(
     batch, heads, _, dim = key.shape
     both = rows.view(len(rows), batch, heads, dim + value.shape[3]).permute(1, 2, 0, 3)
     return both[..., :dim], both[..., dim:]
+
+
+def _kind(tensor: torch.Tensor) -> Hashable:
+    """All facts about a tensor but its address and entries."""
+    place = tensor.data_ptr() % _ALIGNED
+    return type(tensor), tensor.shape, tensor.stride(), tensor.dtype, tensor.device, place
 
 
 def _shifted(score: Mask | Score, call: Call, *, remembered: bool) -> Expression:

@@ -41,13 +41,14 @@ class Ranges:
 
     Attributes:
         parts: each range, and the calls it lies in, each with its place among that call's tokens.
-        of_call: the numbers of the ranges of a call, each with its place among the call's tokens.
+        of_call: the numbers of the ranges of a call, each with its place among the call's tokens,
+            None if it is all of them.
         placed: calls whose tokens do not overlap, and those tokens: such calls may write their
             results directly into the tensor of all tokens.
     """
 
     parts: tuple[tuple[slice, tuple[tuple[Call, slice], ...]], ...]
-    of_call: dict[Call, list[tuple[int, slice]]]
+    of_call: dict[Call, list[tuple[int, slice | None]]]
     placed: dict[Call, slice]
 
     @classmethod
@@ -66,10 +67,12 @@ class Ranges:
             )
             for begin, end in pairwise(sorted(cuts))
         )
-        of_call: dict[Call, list[tuple[int, slice]]] = {call: [] for call, _ in calls}
+        of_call: dict[Call, list[tuple[int, slice | None]]] = {call: [] for call, _ in calls}
+        sizes = {call: tokens.stop - tokens.start for call, tokens in calls}
         for number, (_, each) in enumerate(parts):
             for call, place in each:
-                of_call[call].append((number, place))
+                whole = place.stop - place.start == sizes[call]
+                of_call[call].append((number, None if whole else place))
         placed: dict[Call, slice] = {}
         taken: set[int] = set()
         for call, tokens in sorted(calls, key=lambda each: each[1].start - each[1].stop):
@@ -102,6 +105,11 @@ def room_in(whole: torch.Tensor, tokens: slice) -> torch.Tensor | None:
     return None if dim * whole.element_size() % _ALIGNED else whole[:, :, tokens]
 
 
+def _cut(found: torch.Tensor, place: slice | None) -> torch.Tensor:
+    """Some or all tokens of a call's result."""
+    return found if place is None else found[:, :, place]
+
+
 class Merged:
     """Outputs and lses of queries, merged where several calls have the same queries.
 
@@ -126,7 +134,7 @@ class Merged:
         out = self.ranges.in_place(call, self.out, out, room)
         for number, place in self.ranges.of_call[call]:
             held = self.held[number]
-            held.append((out[:, :, place], lse[:, :, place]))
+            held.append((_cut(out, place), _cut(lse, place)))
             if len(held) == _MOST_HELD < len(self.ranges.parts[number][1]):
                 first, of_first = held[0]
                 wide = torch.empty_like(first, dtype=summed_in(first.dtype))
@@ -175,12 +183,12 @@ class Sum:
             so_far, tokens = self.so_far[number], self.ranges.parts[number][0]
             self.left[number] -= 1
             if self.left[number]:
-                mine, wide = found[:, :, place], summed_in(found.dtype)
+                mine, wide = _cut(found, place), summed_in(found.dtype)
                 self.so_far[number] = mine if so_far is None else so_far.to(wide).add_(mine)
             elif so_far is not None:
-                torch.add(so_far, found[:, :, place], out=self.whole[:, :, tokens])
+                torch.add(so_far, _cut(found, place), out=self.whole[:, :, tokens])
             elif call not in self.ranges.placed:
-                self.whole[:, :, tokens] = found[:, :, place]
+                self.whole[:, :, tokens] = _cut(found, place)
 
     def total(self) -> torch.Tensor:
         """The gradients of all tokens, in the dtype of their tensor."""

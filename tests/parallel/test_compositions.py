@@ -179,7 +179,7 @@ def test_gradients_that_return_around_a_ring_are_added_as_they_come(group, monke
 def test_gradients_of_learned_tensors_in_half_precision_are_added_in_float32(group, monkeypatch):
     calls, small = {}, 2.0**-9  # 1 + small is 1 in bfloat16
 
-    def found(self, inputs, learned, call, of_rows, rooms):
+    def found(self, inputs, learned, call, of_rows, rooms, made):
         calls[group.of.rank] = number = calls.get(group.of.rank, 0) + 1
         mine = torch.full_like(learned[0], 1.0 if number == 1 else small)
         return [*map(torch.zeros_like, inputs), mine]

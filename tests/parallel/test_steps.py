@@ -57,10 +57,11 @@ def check_ranges(ranges, calls, count):
             assert at.start == place.start - dict(calls)[call].start
     for call, tokens in calls:
         assert found[call] == [*range(tokens.start, tokens.stop)]
-    assert {call: [place for _, place in each] for call, each in ranges.of_call.items()} == {
-        call: [at for _, of in ranges.parts for other, at in of if other is call]
-        for call, _ in calls
-    }
+    for call, tokens in calls:
+        whole = slice(0, tokens.stop - tokens.start)
+        assert [place or whole for _, place in ranges.of_call[call]] == [
+            at for _, of in ranges.parts for other, at in of if other is call
+        ]
     covered = [token for call in ranges.placed for token in found[call]]
     assert len({*covered}) == len(covered)
 

@@ -17,6 +17,8 @@ import torch
 import maskalg as ma
 from maskalg import causal, document, sliding
 from maskalg.engine.normal_form import bound
+from maskalg.parallel import attend, plan
+from maskalg.parallel.steps import steps_of
 from tests.cases.kept_bits import Anew
 from tests.cases.stub_gpu import stub_gpu
 
@@ -59,6 +61,31 @@ def inputs(dim=128, dtype=torch.bfloat16, length=1024, queries=None, heads=4, kv
     q = torch.randn(batch, heads, queries or length, dim).to(dtype)
     k, v = (torch.randn(batch, kv_heads, length, dim).to(dtype) for _ in range(2))
     return q, k, v
+
+
+class Passes:
+    """Passes of a rank of two, by launches; what the other rank sends is zero."""
+
+    def __init__(self, monkeypatch, mask, launches):
+        made = plan(mask, 4096, 2)
+        steps = steps_of(made, 0, 1, "gather", torch.device("cpu"))
+        options = attend._Options(None, "triton")
+        self.run = attend._Run(steps, None, mask, (), options, keeps=True)
+        self.inputs = tuple(torch.randn(1, 1, made.count(1), 64) for _ in range(3))
+        self.monkeypatch, self.launches, self.arena = monkeypatch, launches, Arena()
+        monkeypatch.setattr(attend, "_exchange", self.exchange)
+
+    def exchange(self, rows, to, back, group):
+        kept = self.arena.kept.setdefault((sum(back), rows.shape), rows.new_zeros(sum(back), 128))
+        return lambda: kept
+
+    def both(self, change):
+        """The launches of a forward and a backward pass."""
+        self.launches.clear()
+        with self.arena.call(self.monkeypatch):
+            out, lse, parts = self.run.forward(self.inputs)
+            self.run.backward(self.inputs, (out, lse), (change, None), parts)
+        return [*self.launches]
 
 
 WINDOW = causal & sliding(128)
@@ -602,3 +629,26 @@ def test_one_variant_serves_documents_however_packed(target, dim, monkeypatch, t
             step(*others, together=True)
         assert [one.name for one in launches] == 9 * wanted
     assert sorted(path.stem for path in tmp_path.rglob("*.ptx")) == sorted(wanted)
+
+
+def test_passes_of_a_rank_launch_what_checked_calls_launch(monkeypatch, tmp_path):
+    ids = torch.arange(4096, dtype=torch.int32) // 900
+    with stub_gpu(monkeypatch, tmp_path) as launches:
+        passes = Passes(monkeypatch, causal & document(ids), launches)
+        calls = len(passes.run.steps.own) + len(passes.run.steps.hops[0].calls)
+        change = torch.randn(passes.inputs[0].shape)
+        # A change of another layout, then at another place modulo 16 bytes, then other ids.
+        changes = [change, change.transpose(2, 3).contiguous().transpose(2, 3)]
+        changes += [torch.randn(change.numel() + 1)[1:].view(change.shape), change]
+        for number, each in enumerate(changes):
+            if number == 3:
+                ids += 7
+            found = [passes.both(each) for _ in range(5)]
+            with monkeypatch.context() as patched:
+                patched.setattr(attend._Run, "_remembered", lambda *_: {})
+                wanted = passes.both(each)
+            assert len(wanted) >= 3 * calls > 3
+            assert all(same == wanted for same in found[-2:])
+        kinds = passes.run.score.__dict__["_made"].values()
+        assert all(len(made) == calls for _, made in kinds)
+        assert all(others[-1] for _, made in kinds for others in made.values())

@@ -324,14 +324,21 @@ def launch_again(
     """
     if of not in call.form.structure.remembered or watched():
         return None
-    remembered = call.form.remembered
-    kind = _kind(call, of, given, wanted)
-    ready = remembered.get(kind)
+    remembered, alike, kind = call.form.remembered, call.alike, None
     stream = stream_of(call.query.device)
+    served = None if alike is None else alike.get((of, stream))
+    if served is not None and served.tuned != triton_tuned.generation:
+        served = None
+    ready = served
+    if ready is None:
+        kind = _kind(call, of, given, wanted)
+        ready = remembered.get(kind)
     if type(ready) is Ready:
         if (ready.tables or ready.stream is not None) and captured(call.query.device):
             return None  # a graph has tables of its own
-        if ready.serves(call, stream):
+        if ready is served or ready.serves(call, stream):
+            if alike is not None:
+                alike[of, stream] = ready
             return ready.launch(given, stream, new_results() if call.rooms else None)
         ready = remembered[kind] = ready.misses + 1
     if not _plain(call):
