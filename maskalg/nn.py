@@ -156,6 +156,7 @@ class _Held(Generic[Bound]):
     ) -> None:
         self.value: Bound = value
         self.names, self.places = tuple(tensors), places
+        self.sharing = value.sharing
         self.seen = _seen(tuple(tensors.values()))
 
     def of(self, module: torch.nn.Module) -> Bound:
@@ -164,13 +165,19 @@ class _Held(Generic[Bound]):
             return self.value
         tensors = tuple([getattr(module, place) for place in self.places])
         if torch.compiler.is_compiling():
-            return self.value.bind(dict(zip(self.names, tensors, strict=True)))
+            _compiled_for(self.sharing)
+            return self.value.bound_to(dict(zip(self.names, tensors, strict=True)))
         seen = _seen(tensors)
         if not all(a is b and c == d for (a, c), (b, d) in zip(seen, self.seen, strict=True)):
             # Kept, so that the old tensors are let go.
-            self.value = self.value.bind(dict(zip(self.names, tensors, strict=True)))
+            self.value = self.value.bound_to(dict(zip(self.names, tensors, strict=True)))
             self.seen = seen
         return self.value
+
+
+def _compiled_for(text: str) -> None:
+    """Have torch.compile compile anew for another text: it compares a text that is looked at."""
+    len(text)
 
 
 def _seen(tensors: tuple[torch.Tensor, ...]) -> tuple[tuple[torch.Tensor, torch.device], ...]:

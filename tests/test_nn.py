@@ -5,6 +5,7 @@ import pickle
 
 import pytest
 import torch
+from torch._dynamo.testing import CompileCounterWithBackend
 
 import maskalg as ma
 from maskalg import alibi, causal, document, relative, sliding
@@ -203,3 +204,23 @@ def test_built_inside_a_compiled_function():
     slopes = torch.rand(4)
     wanted = ma.attention(*inputs(), causal + alibi(slopes))
     assert torch.equal(attend(*inputs(), slopes), wanted)
+
+
+def of_pattern(pattern):
+    """A layer that reads one parameter where letters are the same."""
+    held = {name: torch.nn.Parameter(torch.rand(4)) for name in set(pattern)}
+    a, b, c = (alibi(held[name]) for name in pattern)
+    return ma.nn.Attention(causal + a + b.shift(q=1) @ c)
+
+
+def test_layers_of_one_structure_are_one_graph():
+    """Compiled one by one; which places hold one parameter is part of the structure."""
+    torch._dynamo.reset()
+    counter = CompileCounterWithBackend("eager")
+    call = torch.compile(lambda layer, *rest: layer(*rest), fullgraph=True, backend=counter)
+    for count, pattern in ((1, "ABB"), (2, "AAB"), (3, "ABA"), (4, "AAA"), (4, "ABB"), (4, "ABA")):
+        for _ in range(3):
+            layer = of_pattern(pattern)
+            assert torch.allclose(call(layer, *inputs()), layer(*inputs()), atol=1e-6)
+            assert counter.frame_count == count
+    assert of_pattern("ABB").score.sharing == of_pattern("BAA").score.sharing

@@ -83,18 +83,18 @@ def follow(parameters: Iterable[Parameter]) -> None:
 
 
 def with_derived(
-    parameters: Iterable[Parameter], replacement: dict[int, Parameter]
-) -> dict[int, Parameter]:
-    """`replacement` by id, extended by new tables for those derived from replaced ones."""
+    parameters: Iterable[Parameter], replacement: dict[Parameter, Parameter]
+) -> dict[Parameter, Parameter]:
+    """`replacement`, extended by new tables for those derived from replaced ones."""
     found = dict(replacement)
     for parameter in parameters:
-        given = found.get(id(parameter))
+        given = found.get(parameter)
         if not isinstance(parameter, Derived) or isinstance(given, Derived):
             continue
-        sources = tuple(cast(Table, found.get(id(source), source)) for source in parameter.sources)
+        sources = tuple(cast(Table, found.get(source, source)) for source in parameter.sources)
         if given is not None or sources != parameter.sources:
             tensor = given.tensor if isinstance(given, Table) else None
-            found[id(parameter)] = Derived(parameter.name, sources, parameter.derive, tensor)
+            found[parameter] = Derived(parameter.name, sources, parameter.derive, tensor)
     return found
 
 

@@ -13,7 +13,7 @@ import torch
 
 from .. import errors
 from . import nodes
-from .derived import on_device, with_derived
+from .derived import Derived, on_device, with_derived
 from .entries import as_tensor, check, real_entries
 from .nodes import Node
 from .parameters import INT32_MAX, INTEGERS, Parameter, Scalar, Slot, Table, no_nan, plain_number
@@ -196,12 +196,9 @@ class Expression(Shown):
         Tables of one tensor and one name are one parameter, as in the proof.
         """
         found: dict[str, list[Scalar | Table]] = {}
-        own = {id(parameter): parameter for parameter in self._params}
-        written = dict.fromkeys(id(parameter) for parameter in self.label.parameters())
-        for place in [*written, *own]:
-            parameter = own.pop(place, None)
-            if parameter is None:
-                continue
+        own = dict.fromkeys(self._params)
+        written = [p for p in self.label.parameters() if p in own]
+        for parameter in dict.fromkeys([*written, *own]):
             assert not isinstance(parameter, Slot)
             name, count = parameter.name, 1
             while name in found and not _one_table(found[name][0], parameter):
@@ -215,7 +212,7 @@ class Expression(Shown):
         """The expression with each table under its name in `parameters`, to be printed."""
         return self._replaced(
             {
-                id(table): Table(name, table.tensor, table.low, table.order)
+                table: Table(name, table.tensor, table.low, table.order)
                 for name, tables in self._named.items()
                 for table in tables
                 if isinstance(table, Table) and name != table.name
@@ -248,22 +245,38 @@ class Expression(Shown):
             >>> sliding(256).bind(window=512)
             sliding(512)
         """
-        replacement: dict[int, Parameter] = {}
-        known = self._named
+        if torch.compiler.is_compiling():
+            # It does not notice by itself that two parameters have become one (torch 2.13).
+            for parameter in self._params:
+                id(parameter)
         if values is not None and not isinstance(values, Mapping):
             raise errors.MaskTypeError(
                 f"bind({values!r}): values are bound by name. Write mask.bind(window=512), or "
                 "mask.bind({'window': 512})."
             )
-        for name, value in {**(values or {}), **named}.items():
+        return self.bound_to({**(values or {}), **named})
+
+    @property
+    def sharing(self) -> str:
+        """Which places hold one parameter, as a text: "0 1 0" where the first and the third do."""
+        places = [*self.label.parameters(), *self._params]
+        places += [s for p in self._params if isinstance(p, Derived) for s in p.sources]
+        number = {place: str(n) for n, place in enumerate(dict.fromkeys(places))}
+        return " ".join([number[place] for place in places])
+
+    def bound_to(self: Self, values: Mapping[str, object]) -> Self:
+        """`bind`, for a compiled function that is compiled anew where `sharing` is another."""
+        replacement: dict[Parameter, Parameter] = {}
+        known = self._named
+        for name, value in values.items():
             if name not in known:
                 raise unknown_parameter(name, list(known))
             first, *more = known[name]
             formulas = (self.mask_node, self.bias_node)
-            new = replacement[id(first)] = rebound(name, first, value, formulas)
+            new = replacement[first] = rebound(name, first, value, formulas)
             for old in more:
                 rebound(name, old, value, formulas)  # checked where it is read, too
-                replacement[id(old)] = new
+                replacement[old] = new
         return self._replaced(replacement)
 
     def to(self: Self, device: torch.device | str) -> Self:
@@ -275,16 +288,16 @@ class Expression(Shown):
                 "alibi(slopes.bfloat16())."
             )
         tables = [p for p in self._params if isinstance(p, Table)]
-        tensors = {id(p.tensor): on_device(p.tensor, device) for p in tables}
-        return self._replaced({id(p): p.with_tensor(tensors[id(p.tensor)]) for p in tables})
+        tensors = {p.tensor: on_device(p.tensor, device) for p in tables}
+        return self._replaced({p: p.with_tensor(tensors[p.tensor]) for p in tables})
 
-    def _replaced(self: Self, replacement: dict[int, Parameter]) -> Self:
+    def _replaced(self: Self, replacement: dict[Parameter, Parameter]) -> Self:
         if not replacement:
             return self
         replacement = with_derived(self._params, replacement)
 
         def other(parameter: Parameter) -> Parameter:
-            return replacement.get(id(parameter), parameter)
+            return replacement.get(parameter, parameter)
 
         return type(self)(
             nodes.with_parameters(self.mask_node, other),

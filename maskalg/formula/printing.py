@@ -25,14 +25,14 @@ class Label:
     kind: LabelKind
     parts: tuple[Label | Parameter | str | Node | int | float, ...]
 
-    def replace(self, replacement: dict[int, Parameter]) -> Label:
-        """The label with the parameters replaced whose `id` is a key of `replacement`."""
+    def replace(self, replacement: dict[Parameter, Parameter]) -> Label:
+        """The label with the parameters replaced that are keys of `replacement`."""
         parts = tuple(
             part.replace(replacement)
             if isinstance(part, Label)
-            else replacement.get(id(part), part)
+            else replacement.get(part, part)
             if isinstance(part, (Scalar, Table))
-            else with_parameters(part, lambda p: replacement.get(id(p), p))
+            else with_parameters(part, lambda p: replacement.get(p, p))
             if isinstance(part, Node)
             else part
             for part in self.parts

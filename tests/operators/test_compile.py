@@ -174,6 +174,19 @@ def test_an_argument_moved_within():
     assert graphs == [1, 2, 2, 2, 2]
 
 
+def test_an_argument_moved_to_a_device_within():
+    compiled = Compiled(lambda q, k, v, mask: ma.attention(q, k, v, mask.to("cpu")))
+    masks = [causal & document(ids_of(70, seed)) for seed in (1, 2, 3)]
+    assert [compiled.check(inputs(), mask) for mask in masks] == [1, 1, 1]
+
+
+def test_one_parameter_bound_within_after_two():
+    compiled = Compiled(lambda q, k, v, mask: ma.attention(q, k, v, causal & mask.bind(window=2)))
+    one, two = sliding(9), sliding(9)
+    for mask in (one | two.shift(q=-3), one | one.shift(q=-3), two | one.shift(q=-3)):
+        compiled.check(inputs(), mask)
+
+
 def test_shared_and_separate_parameters_are_told_apart():
     """A graph for one window twice must not serve two windows, nor one tensor twice two."""
     compiled = Compiled(ma.attention)

@@ -297,10 +297,10 @@ def _tensor(form: Bound, slot: Slot) -> torch.Tensor:
 
 def _title(expression: Expression) -> str:
     """The expression with a place `⟦slot⟧` for each number, which sliders change."""
-    places: dict[int, Parameter] = {}
+    places: dict[Parameter, Parameter] = {}
     for slot, parameter in enumerate(keyed(expression)[1]):
         if isinstance(parameter, Scalar):
-            places[id(parameter)] = Slot(slot, f"⟦{slot}⟧", parameter)
+            places[parameter] = Slot(slot, f"⟦{slot}⟧", parameter)
     return str(expression.label.replace(places))
 
 
