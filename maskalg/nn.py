@@ -156,7 +156,7 @@ class _Held(Generic[Bound]):
     ) -> None:
         self.value: Bound = value
         self.names, self.places = tuple(tensors), places
-        self.sharing = value.sharing
+        self.sharing = value._sharing
         self.seen = _seen(tuple(tensors.values()))
 
     def of(self, module: torch.nn.Module) -> Bound:
@@ -166,11 +166,11 @@ class _Held(Generic[Bound]):
         tensors = tuple([getattr(module, place) for place in self.places])
         if torch.compiler.is_compiling():
             _compiled_for(self.sharing)
-            return self.value.bound_to(dict(zip(self.names, tensors, strict=True)))
+            return self.value._bound_to(dict(zip(self.names, tensors, strict=True)))
         seen = _seen(tensors)
         if not all(a is b and c == d for (a, c), (b, d) in zip(seen, self.seen, strict=True)):
             # Kept, so that the old tensors are let go.
-            self.value = self.value.bound_to(dict(zip(self.names, tensors, strict=True)))
+            self.value = self.value._bound_to(dict(zip(self.names, tensors, strict=True)))
             self.seen = seen
         return self.value
 

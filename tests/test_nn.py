@@ -223,4 +223,4 @@ def test_layers_of_one_structure_are_one_graph():
             layer = of_pattern(pattern)
             assert torch.allclose(call(layer, *inputs()), layer(*inputs()), atol=1e-6)
             assert counter.frame_count == count
-    assert of_pattern("ABB").score.sharing == of_pattern("BAA").score.sharing
+    assert of_pattern("ABB").score._sharing == of_pattern("BAA").score._sharing

@@ -254,18 +254,18 @@ class Expression(Shown):
                 f"bind({values!r}): values are bound by name. Write mask.bind(window=512), or "
                 "mask.bind({'window': 512})."
             )
-        return self.bound_to({**(values or {}), **named})
+        return self._bound_to({**(values or {}), **named})
 
     @property
-    def sharing(self) -> str:
+    def _sharing(self) -> str:
         """Which places hold one parameter, as a text: "0 1 0" where the first and the third do."""
         places = [*self.label.parameters(), *self._params]
         places += [s for p in self._params if isinstance(p, Derived) for s in p.sources]
         number = {place: str(n) for n, place in enumerate(dict.fromkeys(places))}
         return " ".join([number[place] for place in places])
 
-    def bound_to(self: Self, values: Mapping[str, object]) -> Self:
-        """`bind`, for a compiled function that is compiled anew where `sharing` is another."""
+    def _bound_to(self: Self, values: Mapping[str, object]) -> Self:
+        """`bind`, for a compiled function that is compiled anew where `_sharing` is another."""
         replacement: dict[Parameter, Parameter] = {}
         known = self._named
         for name, value in values.items():

@@ -67,15 +67,15 @@ class Weight:
         return {name: value for name, value in values.items() if isinstance(value, torch.Tensor)}
 
     @property
-    def sharing(self) -> str:
+    def _sharing(self) -> str:
         """As of an expression."""
-        return "" if self.formula is None else self.formula.sharing
+        return "" if self.formula is None else self.formula._sharing
 
-    def bound_to(self, tensors: Mapping[str, torch.Tensor]) -> Weight:
+    def _bound_to(self, tensors: Mapping[str, torch.Tensor]) -> Weight:
         """The same function with other tensors."""
         if self.formula is None:
             return Weight(self.name, None, self.normalised, tensors.get("sink", self.sink))
-        return Weight(self.name, self.formula.bound_to(tensors), self.normalised)
+        return Weight(self.name, self.formula._bound_to(tensors), self.normalised)
 
     def applied(self, expression: Expression) -> Expression:
         """`expression` with w(bias(s)) as its bias; `expression` itself where w is exp."""
