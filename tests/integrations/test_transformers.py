@@ -657,9 +657,7 @@ def test_operators_of_masks_leave_foreign_types_to_python():
     assert len({one, four, one}) == 2
     with pytest.raises(TypeError, match="unsupported operand"):
         one - "a"
-    torch._dynamo.reset()
-    found = torch.compile(lambda mask: 1.0 - mask, fullgraph=True, backend="eager")(one)
-    assert (found == 1).all()
+    assert (1.0 - one == 1).all()
 
 
 def test_a_boolean_mask_is_written_out_as_sdpa_takes_it():
