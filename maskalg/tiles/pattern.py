@@ -19,8 +19,8 @@ SHORT_ROW: Final = 1024
 """The most keys of a row that takes the tiles of a window. Measured for softmaxes without bias."""
 
 LONG_DOCUMENT: Final = {64: 5760, 128: 2048}
-"""The mean length of a token's document from which on rows are long, by the head
-dimensions up to 64, and more: measured at 64 and 128."""
+"""The mean length of a token's document from which on rows are long: for heads of up to 64
+dimensions, and for larger ones. Measured at 64 and 128."""
 
 LONG_PATH: Final = 1000
 """Likewise for paths of documents that share prefixes; shorter paths were not measured."""

@@ -1,4 +1,5 @@
-"""Rows of long paths of documents that share prefixes, with the tiles of long documents."""
+"""Rows of long paths of documents that share prefixes: the tiles of long documents, except at 64
+dimensions, where those were not measured for paths."""
 
 from __future__ import annotations
 
