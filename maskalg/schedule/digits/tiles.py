@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import torch
 
 from ...proof.digits.forms import Leaf, Numeral
+from ..positions.sets import spread
 from .boxes import Boxes, PartInCall, TileRows
 from .digits import FAR, joined, last_in, next_in, tile_of
 
@@ -223,23 +224,15 @@ def _enumerated(
         boxes, top_first, top_last = boxes[kept], top_first[kept], top_last[kept]
     if not bool(joined.all()):
         whole = _at(joined, boxes)
-        place, digit = spread(top_first, torch.where(whole, top_first, top_last))
+        place, digit = spread(top_first, torch.where(whole, top_first, top_last) + 1)
         ends = _at(torch.where(whole, top_last, top_first), place)
         boxes, top_first, top_last = _at(boxes, place), digit, torch.maximum(digit, ends)
     which = _at(begin, boxes)
     if len(owner) > int(some.sum()):
-        place, which = spread(which, which + _at(per_box, boxes) - 1)
+        place, which = spread(which, which + _at(per_box, boxes))
         boxes, top_first, top_last = (_at(x, place) for x in (boxes, top_first, top_last))
     first, last = _at(first, which), _at(last, which)
     return boxes, top_first * tree.radix + first, top_last * tree.radix + last
-
-
-def spread(first: torch.Tensor, last: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Every number of the intervals `first..last`, and before it the index of its interval."""
-    count = last - first + 1
-    place = torch.repeat_interleave(count)
-    turn = torch.arange(len(place), device=place.device)
-    return place, _at(first - count.cumsum(0) + count, place) + turn
 
 
 def _at(values: torch.Tensor, place: torch.Tensor) -> torch.Tensor:

@@ -253,7 +253,7 @@ class IntervalRung:
     def _larger(self, tiling: Tiling) -> list[Tiling]:
         """A tiling, and tilings of larger and larger tiles that are decided before it."""
         found = [tiling]
-        if all(span.exact and in_order(span, tiling.form) for span in self._spans):
+        if all(span.exact and in_order(span, tiling.form) for span in self.forms.spans):
             return found  # all tiles are decided at once
         while math.prod(found[-1].shape) > _FEW_TILES and max(found[-1].shape[2:]) > 1:
             block_q, block_kv = found[-1].block
@@ -281,14 +281,14 @@ class IntervalRung:
             yield touched, unfull, some, others, may_keep | may_drop
 
     def decides_every_tile(self, form: Bound) -> bool:
-        return all(is_interval(span, form) for span in self._spans)
+        return all(is_interval(span, form) for span in self.forms.spans)
 
     @property
     def by_position(self) -> bool:
-        return any(span.section is not None for span in self._spans)
+        return any(span.section is not None for span in self.forms.spans)
 
     def leaves_none_open(self, form: Bound) -> bool:
-        return self.forms.exact and all(in_order(span, form) for span in self._spans)
+        return self.forms.exact and all(in_order(span, form) for span in self.forms.spans)
 
     def kept_keys(
         self, form: Bound, extents: Extents, most_spans: int | None = None
@@ -306,10 +306,6 @@ class IntervalRung:
 
         return summary_marks(tiling, of)
 
-    @property
-    def _spans(self) -> tuple[Span, ...]:
-        return self.forms.spans
-
     def _ranges(self, rows: Rows, block_kv: int) -> tuple[Ranges, Ranges]:
         """For each tile of queries, the ranges of tiles of keys that each side's spans meet."""
         touched, unfull = (
@@ -326,8 +322,7 @@ def _joined(strips: list[SideTiles]) -> Larger:
 
 def labels_within(places: torch.Tensor, touched: Ranges, unfull: Ranges) -> torch.Tensor:
     """The labels of the tiles of keys at `places` that follow from the ranges of both sides."""
-    kept, dropped = (_inside(places, ends).to(torch.uint8) for ends in (touched, unfull))
-    return kept * (FULL - dropped)  # PARTIAL is one less than FULL, and EMPTY is 0
+    return label_of(_inside(places, touched), _inside(places, unfull))
 
 
 def _tile_ranges(spans: tuple[Span, ...], rows: Rows, block_kv: int) -> Ranges:

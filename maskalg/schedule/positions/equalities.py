@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from .rests import Rest, Sides, TilePairs, Verdict, by_tile
-from .sets import At, rows_at
+from .sets import At, rows_at, spread
 
 _PAIRS_AT_ONCE: Final = 1 << 22
 _PRODUCTS: Final = 64  # of matrices, in the time of one pair of tiles joined by a class
@@ -142,11 +142,11 @@ class Equalities(Rest):
         return total
 
     def between(self, pairs: TilePairs) -> Verdict:
-        if 4 * prod(pairs.shape) * pairs.sides[1] <= pairs.lengths[1]:
+        if 4 * prod(pairs.shape) * pairs.of.sides[1] <= pairs.of.lengths[1]:
             none = torch.zeros_like(pairs.own, dtype=torch.bool)
             return Verdict.of(none, none)  # as quickly found position by position
         shape = np.broadcast_shapes(
-            pairs.holds.shape[:2], *[classes.own.shape[:2] for _, classes in self.signed]
+            pairs.of.holds.shape[:2], *[classes.own.shape[:2] for _, classes in self.signed]
         )
         tiles = [(int(of.min()), int(of.max()) + 1) for of in (pairs.own, pairs.other)]
         total = [self._of_row(pairs.of, divmod(i, shape[1]), tiles) for i in range(prod(shape))]
@@ -154,7 +154,7 @@ class Equalities(Rest):
         place = (pairs.own - tiles[0][0]) * columns + pairs.other - tiles[1][0]
         found = rows_at(torch.stack(total).view(*shape, -1), pairs.at, place)
         others = pairs.of.once(
-            "others", lambda: by_tile(pairs.holds, pairs.sides[1], False).sum(dim=-1)
+            "others", lambda: by_tile(pairs.of.holds, pairs.of.sides[1], False).sum(dim=-1)
         )
         first, last = pairs.own_ends
         every = (last - first + 1) * rows_at(others, pairs.at, pairs.other)
@@ -223,16 +223,17 @@ def _occurring(classes: torch.Tensor, side: int) -> Occurring:
 def _met(left: Occurring, right: Occurring) -> torch.Tensor:
     """How many pairs of positions have one class, for each pair of tiles `[own, other tiles]`."""
     begin = torch.searchsorted(right.class_, left.class_)
-    joins = torch.searchsorted(right.class_, left.class_, right=True) - begin
-    chosen = joins > 0
-    begin, joins = begin[chosen], joins[chosen]
+    end = torch.searchsorted(right.class_, left.class_, right=True)
+    chosen = end > begin
+    begin, end = begin[chosen], end[chosen]
+    joins = end - begin
     class_, tile, count = (each[chosen] for each in (left.class_, left.tile, left.count))
     found = torch.zeros(left.tiles * right.tiles, dtype=torch.int64, device=class_.device)
     names, place, entries = class_.unique_consecutive(return_inverse=True, return_counts=True)
     if len(names) * len(found) < _PRODUCTS * int(joins.sum()):
         # A product of two matrices, tiles by classes; exact below 2**53.
         first = entries.cumsum(0) - entries
-        owner, partner = _joined(begin[first], joins[first])
+        owner, partner = spread(begin[first], end[first])
         sides = (
             (left.tiles, tile, place, count),
             (right.tiles, right.tile[partner], owner, right.count[partner]),
@@ -245,18 +246,10 @@ def _met(left: Occurring, right: Occurring) -> torch.Tensor:
         )
         return (own @ other.T).to(torch.int64)
     for part in _portions(joins):
-        owner, partner = _joined(begin[part], joins[part])
+        owner, partner = spread(begin[part], end[part])
         cell = tile[part][owner] * right.tiles + right.tile[partner]
         found.index_add_(0, cell, count[part][owner] * right.count[partner])
     return found.view(left.tiles, right.tiles)
-
-
-def _joined(begin: torch.Tensor, sizes: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The ranges `begin <= place < begin + size` as two lists: the number of each range, and a
-    place of it."""
-    owner = torch.arange(len(sizes), device=sizes.device).repeat_interleave(sizes)
-    before = sizes.cumsum(0) - sizes
-    return owner, (begin - before)[owner] + torch.arange(len(owner), device=sizes.device)
 
 
 def _portions(sizes: torch.Tensor) -> list[slice]:

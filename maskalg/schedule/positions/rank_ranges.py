@@ -148,12 +148,12 @@ class RankRanges(Rest):
         most = self.count_of_ranks
 
         def ordered() -> torch.Tensor:
-            return by_tile(self.ranks, pairs.sides[0], most).sort(dim=-1).values
+            return by_tile(self.ranks, pairs.of.sides[0], most).sort(dim=-1).values
 
         ranks = pairs.of.once("ordered ranks", ordered)
         met = torch.zeros_like(pairs.own, dtype=torch.bool)
         for part in torch.arange(len(met), device=met.device).split(
-            max(1, _POSITIONS_AT_ONCE // max(pairs.sides))
+            max(1, _POSITIONS_AT_ONCE // max(pairs.of.sides))
         ):
             met[part] = self._met(pairs.chosen(part), ranks)
         return met, torch.ones_like(met)
@@ -170,22 +170,22 @@ class RankRanges(Rest):
             return torch.searchsorted(held, high) - torch.searchsorted(held, low)
 
         first, last = pairs.other_ends
-        offset = torch.arange(pairs.sides[1], device=held.device)
+        offset = torch.arange(pairs.of.sides[1], device=held.device)
         other = torch.minimum(first[:, None] + offset, last[:, None])
         at = (pairs.at[0][:, None], pairs.at[1][:, None])
         found = self._taken(at, other, count)
-        return ((found > 0) & rows_at(pairs.holds, at, other)).any(dim=-1)
+        return ((found > 0) & rows_at(pairs.of.holds, at, other)).any(dim=-1)
 
     def _overlap(self, pairs: TilePairs) -> torch.Tensor:
         """Whether two tiles may have a common rank, by the extremes of their ranks."""
         most = self.count_of_ranks
-        own = by_tile(self.ranks, pairs.sides[0], most)
+        own = by_tile(self.ranks, pairs.of.sides[0], most)
         least_own = own.amin(dim=-1)
         most_own = torch.where(own < most, own, -1).amax(dim=-1)
         low, high = self.limits
-        some = pairs.holds & (low < high)
-        low = by_tile(torch.where(some, low, most), pairs.sides[1], most).amin(dim=-1)
-        high = by_tile(torch.where(some, high, 0), pairs.sides[1], 0).amax(dim=-1)
+        some = pairs.of.holds & (low < high)
+        low = by_tile(torch.where(some, low, most), pairs.of.sides[1], most).amin(dim=-1)
+        high = by_tile(torch.where(some, high, 0), pairs.of.sides[1], 0).amax(dim=-1)
         return (rows_at(least_own, pairs.at, pairs.own) < rows_at(high, pairs.at, pairs.other)) & (
             rows_at(most_own, pairs.at, pairs.own) >= rows_at(low, pairs.at, pairs.other)
         )

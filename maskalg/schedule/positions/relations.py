@@ -141,8 +141,8 @@ class CategoryRanges(Rest):
             # Allowed members before `end`, whose category is `row`.
             row = rows_at(self.own, at, end.clamp(max=self.own.shape[-1] - 1))
             inside = rows_at(self.members.counts, at, end) - rows_at(self._before, at, row)
-            inside = _entry(self.allowed, at, row, column) * inside
-            total = total + sign * (_entry(self._counts, at, column, row) + inside)
+            inside = entry_at(self.allowed, at, row, column) * inside
+            total = total + sign * (entry_at(self._counts, at, column, row) + inside)
         return total
 
     def some(
@@ -154,13 +154,12 @@ class CategoryRanges(Rest):
         # The range may hold a part of the first and of the last category, and all between them.
         of_first = torch.minimum(upto, rows_at(self._before, at, first + 1)) > begin
         of_last = upto > torch.maximum(begin, rows_at(self._before, at, last))
-        inside = self._pairs_within(
-            at, (torch.minimum(first + 1, last), last), (column, column + 1)
-        )
+        between = (torch.minimum(first + 1, last), last)
+        inside = sum_within(self._pairs_before, at, (column, column + 1), between)
         return (
             (inside > 0)
-            | (of_first & _entry(self.allowed, at, first, column))
-            | (of_last & _entry(self.allowed, at, last, column))
+            | (of_first & entry_at(self.allowed, at, first, column))
+            | (of_last & entry_at(self.allowed, at, last, column))
         )
 
     def between(self, pairs: TilePairs) -> Verdict:
@@ -170,7 +169,8 @@ class CategoryRanges(Rest):
         first, last = pairs.own_ends
         top, bottom = (rows_at(self.own, pairs.at, end) for end in (first, last))
         left, right = (rows_at(self.other, pairs.at, end) for end in pairs.other_ends)
-        count = self._pairs_within(pairs.at, (top, bottom + 1), (left, right + 1))
+        ranges = (left, right + 1), (top, bottom + 1)
+        count = sum_within(self._pairs_before, pairs.at, *ranges)
         met = count > 0
         members = self.members.between(pairs.at, first, last)
         every = members == last - first + 1
@@ -190,13 +190,6 @@ class CategoryRanges(Rest):
         for column in range(1, table.shape[2]):
             table[:, :, column] += table[:, :, column - 1]
         return table
-
-    def _pairs_within(self, at: At, rows: Range, columns: Range) -> torch.Tensor:
-        """How many allowed pairs are in ranges of rows and of columns, whose ends are excluded."""
-        (top, bottom), (left, right) = rows, columns
-        table = self._pairs_before
-        until = _entry(table, at, right, bottom) - _entry(table, at, right, top)
-        return until - _entry(table, at, left, bottom) + _entry(table, at, left, top)
 
 
 def related(
@@ -226,9 +219,19 @@ def related(
     return Categories(own, other, allowed, members, own_block)
 
 
-def _entry(table: torch.Tensor, at: At, row: torch.Tensor, column: torch.Tensor) -> torch.Tensor:
+def entry_at(table: torch.Tensor, at: At, row: torch.Tensor, column: torch.Tensor) -> torch.Tensor:
     """Entries of `[batch, heads, rows, columns]`; size 1 serves every batch entry or head."""
     return rows_at(table.flatten(2), at, row * table.shape[3] + column)
+
+
+def sum_within(before: torch.Tensor, at: At, rows: Range, columns: Range) -> torch.Tensor:
+    """The sum of a table over ranges of rows and of columns, whose ends are excluded.
+
+    `before[…, r, c]` is its sum over all rows before r and all columns before c.
+    """
+    (top, bottom), (left, right) = rows, columns
+    until = entry_at(before, at, bottom, right) - entry_at(before, at, bottom, left)
+    return until - entry_at(before, at, top, right) + entry_at(before, at, top, left)
 
 
 def table_of(

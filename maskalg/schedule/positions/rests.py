@@ -53,18 +53,6 @@ class TilePairs:
     of: Sides
 
     @property
-    def holds(self) -> torch.Tensor:
-        return self.of.holds
-
-    @property
-    def sides(self) -> tuple[int, int]:
-        return self.of.sides
-
-    @property
-    def lengths(self) -> tuple[int, int]:
-        return self.of.lengths
-
-    @property
     def shape(self) -> tuple[int, ...]:
         """The shape of the pairs, broadcast."""
         return np.broadcast_shapes(*[each.shape for each in (*self.at, self.own, self.other)])
@@ -72,24 +60,24 @@ class TilePairs:
     @property
     def own_ends(self) -> tuple[torch.Tensor, torch.Tensor]:
         """First and last own position of each pair."""
-        return _ends(self.own, self.sides[0], self.lengths[0])
+        return _ends(self.own, self.of.sides[0], self.of.lengths[0])
 
     @property
     def other_ends(self) -> tuple[torch.Tensor, torch.Tensor]:
         """First and last other position of each pair."""
-        return _ends(self.other, self.sides[1], self.lengths[1])
+        return _ends(self.other, self.of.sides[1], self.of.lengths[1])
 
     def all_hold(self) -> torch.Tensor:
         """Whether every other position of a pair is in `holds`."""
         every = self.of.once(
-            "all hold", lambda: by_tile(self.holds, self.sides[1], True).all(dim=-1)
+            "all hold", lambda: by_tile(self.of.holds, self.of.sides[1], True).all(dim=-1)
         )
         return rows_at(every, self.at, self.other)
 
     def some_hold(self) -> torch.Tensor:
         """Whether some other position of a pair is in `holds`."""
         some = self.of.once(
-            "some hold", lambda: by_tile(self.holds, self.sides[1], False).any(dim=-1)
+            "some hold", lambda: by_tile(self.of.holds, self.of.sides[1], False).any(dim=-1)
         )
         return rows_at(some, self.at, self.other)
 
@@ -278,10 +266,10 @@ class AtLeast(Rest):
 
     def between(self, pairs: TilePairs) -> Verdict:
         def extremes() -> tuple[torch.Tensor, torch.Tensor]:
-            wanted = torch.where(pairs.holds, self.least, -LOWEST)
+            wanted = torch.where(pairs.of.holds, self.least, -LOWEST)
             return (
-                by_tile(self.entries, pairs.sides[0], LOWEST).amax(dim=-1),
-                by_tile(wanted, pairs.sides[1], -LOWEST).amin(dim=-1),
+                by_tile(self.entries, pairs.of.sides[0], LOWEST).amax(dim=-1),
+                by_tile(wanted, pairs.of.sides[1], -LOWEST).amin(dim=-1),
             )
 
         largest, least = pairs.of.once("extremes", extremes)

@@ -194,9 +194,9 @@ class PreparedSection:
         met[left] = found | ~known
         left = left[~known | (found & ~limits.cover(pairs_left))]
         # A few positions show a tile that holds many such pairs.
-        every = torch.arange(pairs.sides[1], device=left.device)
+        every = torch.arange(pairs.of.sides[1], device=left.device)
         for step in (_SAMPLED_FIRST, _SAMPLED_NEXT, 1):
-            if step == 1 or step < pairs.sides[1]:
+            if step == 1 or step < pairs.of.sides[1]:
                 found = self._by_position(pairs.chosen(left), every[::step])
                 met[left] = found
                 left = left[~found]
@@ -213,7 +213,7 @@ class PreparedSection:
             at = (some.at[0][:, None], some.at[1][:, None])
             first, last = some.own_ends
             # A tile cut by the length repeats its last position, which changes nothing.
-            other = some.other[:, None] * pairs.sides[1] + offsets
+            other = some.other[:, None] * pairs.of.sides[1] + offsets
             other = other.clamp(max=self.lengths[1] - 1)
             low = torch.maximum(rows_at(self.low, at, other), first[:, None])
             high = torch.minimum(rows_at(self.high, at, other), last[:, None])

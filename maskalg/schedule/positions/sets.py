@@ -149,6 +149,14 @@ def rows_at(table: torch.Tensor, at: At, x: torch.Tensor) -> torch.Tensor:
     return table[batch, head, x]
 
 
+def spread(first: torch.Tensor, end: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The numbers of the ranges `first <= number < end`, and before them the range of each."""
+    count = end - first
+    owner = torch.repeat_interleave(count)
+    turn = torch.arange(len(owner), device=owner.device)
+    return owner, (first - count.cumsum(0) + count).index_select(0, owner) + turn
+
+
 def over_positions(node: Node, index: str, length: int, env: Environment) -> torch.Tensor:
     """A formula of one index at positions 0..length - 1, `[batch, heads, length]`.
 

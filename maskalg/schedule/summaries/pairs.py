@@ -7,7 +7,6 @@ use it. Entries within ranges of the indices are counted by sums up to the ends 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Final, cast
 
 import torch
@@ -20,38 +19,22 @@ from ...formula.parameters import Slot
 from ...formula.separation import positions
 from ...proof.closed_forms import Relation
 from ..memory import MEMORY
-from ..positions.relations import categories, table_of
+from ..positions.relations import categories, sum_within, table_of
 from ..positions.sets import At, over_positions, rows_at
 
 _ELEMENTS_AT_ONCE: Final = 1 << 22
 
 
-@dataclass(frozen=True)
-class Blocks:
-    """A Boolean for every block, `[batch, heads, rows, columns]`; sizes are 1 if all are alike."""
-
-    marks: torch.Tensor
-
-    def at(self, at: At, row: torch.Tensor, column: torch.Tensor) -> torch.Tensor:
-        batch, head = (
-            index if size > 1 else torch.zeros_like(index)
-            for index, size in zip(at, self.marks.shape[:2], strict=True)
-        )
-        return self.marks[batch, head, row, column]
-
-
-@dataclass(frozen=True)
-class PairBlocks:
-    """The blocks in which some pair holds, and those in which every pair does."""
-
-    some: Blocks
-    every: Blocks
+Pair = tuple[torch.Tensor, torch.Tensor]
 
 
 def pair_blocks(
     node: Node, lengths: tuple[int, int], block: tuple[int, int], env: Environment
-) -> PairBlocks:
-    """The summary of a Boolean formula of query and key over all blocks of a call."""
+) -> Pair:
+    """The blocks in which every pair satisfies a formula, and those in which some pair does.
+
+    Bool `[batch, heads, rows, columns]` each; sizes are 1 if all are alike.
+    """
     sizes = (env.indices["batch"].numel(), env.indices["head"].numel())
     return MEMORY.recall(
         ("pairs", lengths, block, sizes, env.device),
@@ -63,7 +46,7 @@ def pair_blocks(
 
 def _summarised(
     node: Node, lengths: tuple[int, int], block: tuple[int, int], env: Environment
-) -> PairBlocks:
+) -> Pair:
     indices = {
         "batch": env.indices["batch"].view(-1, 1, 1, 1),
         "head": env.indices["head"].view(1, -1, 1, 1),
@@ -84,7 +67,7 @@ def _summarised(
         kept = kept.expand(*kept.shape[:2], len(q_idx), lengths[1])
         some.append(_over_blocks(kept, block, fill=False).any(dim=-1).any(dim=-2))
         every.append(_over_blocks(kept, block, fill=True).all(dim=-1).all(dim=-2))
-    return PairBlocks(Blocks(torch.cat(some, dim=2)), Blocks(torch.cat(every, dim=2)))
+    return torch.cat(every, dim=2), torch.cat(some, dim=2)
 
 
 def _entries(node: Node, lengths: tuple[int, int], env: Environment) -> torch.Tensor | None:
@@ -111,52 +94,39 @@ _MOST_PAIRS: Final = 1 << 26  # of categories; sums of them fit 32 bits
 Range = tuple[torch.Tensor, torch.Tensor]  # of indices, both ends included
 
 
-@dataclass(frozen=True)
-class PairCounts:
-    """`before[…, r, c]`: how many pairs are allowed before row r and column c, int32 `[batch,
-    heads, rows + 1, columns + 1]`; sizes are 1 if all are alike."""
+def allowed_within(
+    relation: tuple[Node, Node, Node], rows: Range, columns: Range, at: At, env: Environment
+) -> Pair | None:
+    """Whether every pair of categories in ranges of a relation (see `related`) is allowed, and
+    whether some is; None without entries, or with too many.
 
-    before: torch.Tensor
-
-    def within(self, at: At, rows: Range, columns: Range) -> tuple[torch.Tensor, torch.Tensor]:
-        """Whether every pair of categories in these ranges is allowed, and whether some is.
-
-        Categories past the end of a table count as its last one.
-        """
-        low, past = self._ends(rows, axis=2)
-        left, right = self._ends(columns, axis=3)
-        size = (past - low) * (right - left)
-        row, column = torch.stack((past, low))[:, None], torch.stack((right, left))[None]
-        sizes = self.before.shape[:2]
-        batch, head = (index if size > 1 else 0 for index, size in zip(at, sizes, strict=True))
-        upto = self.before[batch, head, row, column]
-        until = upto[0] - upto[1]
-        count = until[0] - until[1]
-        return count == size, count > 0
-
-    def _ends(self, ends: Range, axis: int) -> Range:
-        most = self.before.shape[axis] - 2
-        return ends[0].clamp(0, most), ends[1].clamp(0, most) + 1
-
-
-def pair_counts(relation: tuple[Node, Node, Node], env: Environment) -> PairCounts | None:
-    """The counts of a relation of categories (see `related`), remembered; None without
-    entries, or with too many."""
+    Categories past the end of a table count as its last one.
+    """
     node, f, g = relation
     sizes = categories(node, "q_idx", env), categories(node, "kv_idx", env)
     if not 0 < math.prod((*sizes, *_members(env))) <= _MOST_PAIRS:
         return None
 
-    def counted() -> PairCounts:
+    def counted() -> torch.Tensor:
         allowed = table_of(Relation(node, "q_idx", f, g), "kv_idx", sizes, env)
         counts = allowed.cumsum(dim=-1, dtype=torch.int32).cumsum(dim=-2, dtype=torch.int32)
-        return PairCounts(pad(counts, (1, 0, 1, 0)))
+        return pad(counts, (1, 0, 1, 0))
 
     key = ("pair counts", sizes, _members(env), env.device)
-    return MEMORY.recall(key, (node,), env.values, counted)
+    before = MEMORY.recall(key, (node,), env.values, counted)
+    (low, past), (left, right) = (
+        _half_open(*ends) for ends in zip((rows, columns), sizes, strict=True)
+    )
+    count = sum_within(before, at, (low, past), (left, right))
+    return count == (past - low) * (right - left), count > 0
 
 
-def entries_within(node: Node, ends: Range, at: At, env: Environment) -> Range | None:
+def _half_open(ends: Range, size: int) -> Range:
+    """The first index and one past the last; an index past the end counts as the last one."""
+    return ends[0].clamp(0, size - 1), ends[1].clamp(0, size - 1) + 1
+
+
+def entries_within(node: Node, ends: Range, at: At, env: Environment) -> Pair | None:
     """Whether all entries that a Boolean reading may see in a tile are True, and whether some is.
 
     None unless exactly one index of the reading depends on both positions.
@@ -180,8 +150,7 @@ def entries_within(node: Node, ends: Range, at: At, env: Environment) -> Range |
 
     key = ("entries", size, _members(env), env.device)
     before = MEMORY.recall(key, (row,), env.values, counted)
-    # An index past the table reads its last entry.
-    low, past = ends[0].clamp(0, size - 1), ends[1].clamp(0, size - 1) + 1
+    low, past = _half_open(ends, size)
     count = rows_at(before, at, past) - rows_at(before, at, low)
     return count == past - low, count > 0
 

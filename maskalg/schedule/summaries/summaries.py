@@ -26,11 +26,11 @@ from ...formula.separation import equal_sides, positions, related
 from ..intervals.intervals import Rows
 from ..intervals.steps import is_sorted
 from ..memory import Memory, constant, numbers_of
+from ..positions.relations import entry_at
 from ..positions.rests import union
 from ..positions.sets import At, holds, rows_at, strips
-from .pairs import entries_within, pair_blocks, pair_counts
+from .pairs import Pair, allowed_within, entries_within, pair_blocks
 
-Pair = tuple[torch.Tensor, torch.Tensor]  # smallest and largest; or surely and perhaps
 Join = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 UNBOUNDED: Final = 2**58  # 32 of them add up without overflow
@@ -190,9 +190,10 @@ class Summaries:
             join = torch.logical_and if node.op == "and" else torch.logical_or
             return folded([self.truth(arg) for arg in node.args], join, join)
         if (relation := related(node)) is not None:
-            counts = pair_counts(relation, self._env)
-            if counts is not None:
-                return counts.within(self._at, *[self.limits(part) for part in relation[1:]])
+            rows, columns = (self.limits(part) for part in relation[1:])
+            found = allowed_within(relation, rows, columns, self._at, self._env)
+            if found is not None:
+                return found
         if node.op in ("ge", "eq") and all(arg.kind == "int" for arg in node.args):
             if node.op == "ge" and self._exact(node):
                 return self._compared(arranged(node))
@@ -207,11 +208,11 @@ class Summaries:
             if entries is not None:
                 return entries
         if node.op == "read" and self._pairs:
-            found = pair_blocks(node, self._rows.lengths, self._block, self._env)
+            every, some = pair_blocks(node, self._rows.lengths, self._block, self._env)
             if self._places is None:
-                return found.every.marks, found.some.marks
+                return every, some
             row, column = self._places[2:]
-            return found.every.at(self._at, row, column), found.some.at(self._at, row, column)
+            return entry_at(every, self._at, row, column), entry_at(some, self._at, row, column)
         unknown = torch.zeros_like(self._at[0], dtype=torch.bool)
         return unknown, ~unknown
 
