@@ -76,12 +76,8 @@ from .terms import Table, Term
 Target = Literal["ptx", "triton", "cpu", "torch", "page"]
 Outcome = Literal["proved", "wrong", "not proved", "not made"]
 KERNELS: Final[tuple[Target, ...]] = ("ptx", "triton", "cpu")
-_NAMES: Final = {
-    "ptx": "inline PTX, NVIDIA", "triton": "Triton, other GPUs", "cpu": "C++, CPUs",
-}  # fmt: skip
-OUTCOMES: Final[dict[str, Outcome]] = {
-    "proved": "proved", "refuted": "wrong", "open": "not proved",
-}  # fmt: skip
+_NAMES: Final = {"ptx": "inline PTX, NVIDIA", "triton": "Triton, other GPUs", "cpu": "C++, CPUs"}
+OUTCOMES: Final[dict[str, Outcome]] = {"proved": "proved", "refuted": "wrong", "open": "not proved"}
 _TOGETHER: Final = ", for all intervals together, which differ from those of the closed form"
 _NO_KERNEL: Final = {
     32: "its integers need 64 bits in every call",
@@ -275,8 +271,8 @@ class _Variant:
         by = terms.number(self.grain)
         rows = [slot for slot in structure.tables if slot.index in structure.rows_of_keys]
         sizes = [*[meaning.size(slot, slot.ndim - 1) for slot in rows], *[KV_LEN] * bool(rows)]
-        whole = {terms.quotient(size, by): size for size in sizes}
-        natural = [terms.at_least(size) for size in sizes]
+        whole = {size // by: size for size in sizes}
+        natural = [size >= 0 for size in sizes]
 
         def replace(part: Term) -> Term | None:
             if part.op == "choice" and part.data == terms.NATURAL and part.args[0] in natural:
@@ -490,7 +486,7 @@ def _element(
         if verdict.outcome == "proved" and moving == "kv_idx":
             given_past = [*known, *past_the_end()]
             (plain,) = settled(given_past, [found], milliseconds)
-            past = prove([*given_past, *laws], terms.no(plain), milliseconds)
+            past = prove([*given_past, *laws], ~plain, milliseconds)
             if past.outcome != "proved":
                 verdict = past
         if verdict.outcome == "proved":
@@ -587,8 +583,8 @@ def _together(
         kept = meaning(mask)
     except NotDefined as problem:
         return Verdict("open", f"not read: {problem}", 0.0)
-    tile = [terms.greater_equal(Q, Q0), terms.greater_equal(Q1, Q), *document_laws(mask, meaning)]
-    return prove([*known, *tile], terms.either(terms.no(kept), *told), milliseconds)
+    tile = [Q >= Q0, Q1 >= Q, *document_laws(mask, meaning)]
+    return prove([*known, *tile], terms.either(~kept, *told), milliseconds)
 
 
 def _interval(
@@ -598,8 +594,8 @@ def _interval(
     conditions: list[Term] = []
     whole = True
     for bounds, compare in (
-        (span.lows, lambda bound: terms.greater_equal(K, bound)),
-        (span.highs, lambda bound: terms.greater_equal(bound, K)),
+        (span.lows, lambda bound: bound <= K),
+        (span.highs, lambda bound: bound >= K),
         (span.guards, terms.at_least),
     ):
         for bound in bounds:
@@ -608,12 +604,12 @@ def _interval(
             except NotDefined:
                 whole = False  # a bound that reads a table kernels do not get
     inside = aligned(terms.both(*conditions), told)
-    verdict = prove(known, terms.either(terms.no(inside), told), milliseconds)
+    verdict = prove(known, ~inside | told, milliseconds)
     if verdict.outcome != "proved":
         return verdict, _TOGETHER
     if not whole:
         return verdict, "; the kernel gets fewer bounds than the proof found: it visits more tiles"
-    exact = prove(known, terms.either(terms.no(told), inside), milliseconds)
+    exact = prove(known, ~told | inside, milliseconds)
     wider = exact.outcome != "proved"
     return verdict, "; wider than the closed form: it visits more tiles" if wider else ""
 

@@ -207,7 +207,7 @@ class TritonHooks:
         be those of `of` (queries or keys), in the row of its batch entry and head.
         """
         step = [self._layout(name, of) for name in ("of_batch", "of_head", "grain_bits")]
-        row = terms.add(terms.multiply(BATCH, step[0]), terms.multiply(HEAD, step[1]))
+        row = BATCH * step[0] + HEAD * step[1]
         from_tile = ("j", "from_last") if "either_way" in bounds.function else ("j",)
         wanted = [terms.variable(part) for part in from_tile]
         if bounds.looked_up:
@@ -232,7 +232,7 @@ class TritonHooks:
 
         def replace(part: Term) -> Term | None:
             if part.op == "zero" and part.args[0] in self._looked_up:
-                return terms.no(self._looked_up[part.args[0]])
+                return ~self._looked_up[part.args[0]]
             if part.op == "entry" and part.data.name in self._distances:
                 return self._at_distance(self._distances[part.data.name], part.args[0])
             if part.op == "of_bits":
@@ -308,9 +308,9 @@ class TritonHooks:
             NotDefined: the entry is not that of the pair's head and distance.
         """
         row, zero = (terms.variable(f"distance {name}") for name in ("row", "zero"))
-        own = terms.add(zero, terms.subtract(K, Q))
+        own = zero + (K - Q)
         if "head" in table.formula.indices():
-            own = terms.add(own, terms.multiply(HEAD, row))
+            own = own + HEAD * row
         if terms.replaced(at, unwrapped) is not own:
             raise NotDefined(f"the entry {at} of a table of distances")
         return self.meaning(table.formula)
@@ -319,7 +319,7 @@ class TritonHooks:
         """The word and the bit that the kernels' `bits_of` returns for a pair: it reads bit `index`
         of the words from `row` on, which is the pair's own (`walk/bits.py`)."""
         member, step, stands, moving = self._place_of_bit(table, tiled=False)
-        own = terms.add(member, terms.multiply(stands, step))
+        own = member + stands * step
         if terms.replaced(row.term, unwrapped) is not own or index.term is not moving:
             raise NotDefined(f"the bit {index.term} of the row {row.term}")
         return self._bit_of_pair(table)
@@ -347,7 +347,7 @@ class TritonHooks:
         step, of_batch, of_head = (
             self._layout(name, f"bits of {made.rows}") for name in ("step", "of_batch", "of_head")
         )
-        member = terms.add(terms.multiply(BATCH, of_batch), terms.multiply(HEAD, of_head))
+        member = BATCH * of_batch + HEAD * of_head
         return member, step, *((K, Q) if of_keys else (Q, K))
 
     def _bit_of_pair(self, table: Pointer) -> tuple[Number, Number]:
@@ -369,7 +369,7 @@ class TritonHooks:
 def _any_bit(table: Pointer, row: Number, index: Number) -> tuple[Number, Number]:
     """Any bit of a table: the word that has it, and the word with only that bit set."""
     place, word = (terms.remainder, terms.quotient)
-    at = terms.add(table.at, row.term, word(index.term, terms.number(32)))
+    at = table.at + row.term + word(index.term, terms.number(32))
     bit = power_of_two(place(index.term, terms.number(32)))
     return Number(terms.entry(table.table, at), INT32), Number(bit, INT32)
 
@@ -378,7 +378,7 @@ def _any_bit_of_tiles(
     table: Pointer, member: Number, step: Number, row: Number, index: Number
 ) -> tuple[Number, Number]:
     """The same for a table of tiles, read as rows: hooks do not see the places inside tiles."""
-    at = terms.add(member.term, terms.multiply(row.term, step.term))
+    at = member.term + row.term * step.term
     return _any_bit(table, Number(at, INT32), index)
 
 

@@ -189,12 +189,10 @@ def of_intervals(
         first, end = (
             terms.entry(tables[id(captured[name][number])], at) for name in ("starts", "ends")
         )
-        wanted.append(terms.both(terms.greater_equal(K, first), terms.greater(end, K)))
+        wanted.append((first <= K) & (end > K))
     sizes = zip((BATCHES, HEADS, Q_LEN), (batches, heads, queries), strict=True)
     known = [*given(structure, Meaning({}), _KERNELS[INT32]), *pair()]
-    known += [
-        terms.greater_equal(terms.number(n), size) for size, n in sizes if n > 1 or size is Q_LEN
-    ]
+    known += [n >= size for size, n in sizes if n > 1 or size is Q_LEN]
     arguments = [Number(term, INT32) for term in (BATCH, HEAD, Q, K)]
 
     def judge() -> Verdict:

@@ -80,7 +80,7 @@ def given(structure: Structure, meaning: Meaning, kernel: Kernel) -> list[Term]:
                 found += between(-(2**62), meaning(part), 2**62)
     if kernel.near:
         total = terms.add(terms.most(Q_LEN, KV_LEN), *_numbers(structure, meaning))
-        found.append(_at_most(terms.add(total, terms.number(structure.constants)), _NEAR))
+        found.append(_at_most(total + structure.constants, _NEAR))
     return found
 
 
@@ -91,14 +91,13 @@ def pair() -> list[Term]:
 
 def past_the_end() -> list[Term]:
     """Facts: Q is a query, and K a position past the last key that a tile may still reach."""
-    past = terms.greater(terms.add(KV_LEN, terms.number(PADDING)), K)
-    return [*_below(Q, Q_LEN), terms.greater_equal(K, KV_LEN), past]
+    past = KV_LEN + PADDING > K
+    return [*_below(Q, Q_LEN), K >= KV_LEN, past]
 
 
 def tile_and_key() -> list[Term]:
     """Facts: q0..q1 is a tile of queries, and K a key of the call."""
-    return [terms.at_least(Q0), terms.greater_equal(Q1, Q0), terms.greater(Q_LEN, Q1),
-            *_below(K, KV_LEN)]  # fmt: skip
+    return [Q0 >= 0, Q1 >= Q0, Q_LEN > Q1, *_below(K, KV_LEN)]
 
 
 def sizes_of_bounds(spans: tuple[Span, ...], meaning: Meaning, kernel: Kernel) -> list[Term]:
@@ -150,7 +149,7 @@ def document_laws(node: Node, meaning: Meaning) -> list[Term]:
         contiguous = terms.TRUE
         if common_order(*own) is None:
             flag = meaning(Node("step", "int", (), "contiguous", own))
-            contiguous = terms.no(terms.equal(flag, terms.number(0)))
+            contiguous = ~terms.equal(flag, terms.number(0))
         x, y = same.of_query.args[-1], same.of_key.args[-1]
         pairs = [(x, y)] if own[0] is not own[1] else [(x, y), (y, x)]
         leading = same.of_query.args[:-1] or same.of_key.args[:-1]
@@ -159,11 +158,9 @@ def document_laws(node: Node, meaning: Meaning) -> list[Term]:
                 meaning(Node("step", "int", (*leading, at), name, own))
                 for name in ("first", "last")
             )
-            within = terms.both(
-                terms.greater_equal(meaning(other), low), terms.greater_equal(high, meaning(other))
-            )
-            laws.append(terms.either(terms.no(meaning(part)), within))
-            laws.append(terms.either(terms.no(within), terms.no(contiguous), meaning(part)))
+            within = (meaning(other) >= low) & (high >= meaning(other))
+            laws.append(~meaning(part) | within)
+            laws.append(~within | ~contiguous | meaning(part))
     return laws
 
 
@@ -190,17 +187,17 @@ def _short_roots(structure: Structure, meaning: Meaning) -> list[Term]:
 def between(low: int, term: Term, high: int) -> list[Term]:
     """The conditions low <= term and term <= high."""
     return [
-        terms.greater_equal(term, terms.number(low)),
-        terms.greater_equal(terms.number(high), term),
+        term >= low,
+        high >= term,
     ]
 
 
 def _at_most(term: Term, high: int) -> Term:
-    return terms.greater_equal(terms.number(high), term)
+    return high >= term
 
 
 def _below(index: Term, count: Term) -> list[Term]:
-    return [terms.at_least(index), terms.greater(count, index)]
+    return [index >= 0, count > index]
 
 
 def _indices(structure: Structure, meaning: Meaning, checked: bool) -> list[Term]:
@@ -213,9 +210,9 @@ def _indices(structure: Structure, meaning: Meaning, checked: bool) -> list[Term
             count = counts[str(index.data)]
             if index.data in ("batch", "head"):
                 one = terms.equal(size, terms.number(1))
-                found.append(terms.either(one, terms.equal(size, count)))
+                found.append(one | terms.equal(size, count))
             else:
-                found.append(terms.greater_equal(size, count))
+                found.append(size >= count)
         elif checked and not _repeats(index) and _is_bounded(index):
             found += _below(meaning(index), size)
     return found
@@ -236,7 +233,7 @@ def _numbers(structure: Structure, meaning: Meaning) -> list[Term]:
 
 def size_of(term: Term) -> Term:
     """The absolute value of an integer."""
-    return terms.most(term, terms.negate(term))
+    return terms.most(term, -term)
 
 
 def _products(structure: Structure) -> list[Node]:
@@ -260,10 +257,10 @@ def _most_of_32(structure: Structure) -> int:
 
 def _fits_32(structure: Structure, meaning: Meaning) -> Term:
     parts = [Q_LEN, KV_LEN, BATCHES, HEADS]
-    parts += [terms.multiply(terms.number(2), size) for size in _numbers(structure, meaning)]
+    parts += [2 * size for size in _numbers(structure, meaning)]
     # `fits_int32` adds up upper limits of products, which are at least these products.
     if structure.multiplies:
         parts += [size_of(meaning(product)) for product in _products(structure)]
-    total = terms.multiply(terms.number(structure.repeats), terms.add(*parts))
-    total = terms.add(total, terms.number(PADDING + structure.constants))
+    total = structure.repeats * terms.add(*parts)
+    total = total + (PADDING + structure.constants)
     return _at_most(total, _most_of_32(structure) - 1)

@@ -30,11 +30,11 @@ def _law(atom: Term) -> Condition:
     op, args = atom.op, atom.args
     if op in ("quotient", "remainder"):
         x, c = args
-        quotient = terms.quotient(x, c)
+        quotient = x // c
         if terms.is_number(c):
             rest = x - c * quotient
             return divided(quotient, rest, x, c) if terms.value_of_number(c) >= 1 else All(())
-        law = divided(quotient, terms.remainder(x, c), x, c)
+        law = divided(quotient, x % c, x, c)
         return implied([NotNegative(c - 1)], law, size_of_quotient(quotient, x))
     if op == "entry" and atom.sort == "int":
         return between(atom.data.low, atom, atom.data.high)

@@ -77,20 +77,20 @@ class _Reader:
         if op == "same":
             left, right = args
             sides = [(left, right, True, holds), (left, right, False, not holds)]
-            return Any_(tuple([
-                All((self.condition(x, a), self.condition(y, b))) for x, y, a, b in sides
-            ]))  # fmt: skip
+            return Any_(
+                tuple([All((self.condition(x, a), self.condition(y, b))) for x, y, a, b in sides])
+            )
         if op == "at_least":
-            return self._at_least(args[0] if holds else _less_one(terms.negate(args[0])))
+            return self._at_least(args[0] if holds else _less_one(-args[0]))
         if op == "zero":
             return self._zero(args[0], holds)
         if op == "divides":
-            return self._zero(terms.remainder(args[1], args[0]), holds)
+            return self._zero(args[1] % args[0], holds)
         sign = 1 if holds else -1
         return NotNegative(Linear(((term, sign),), -1 if holds else 0))
 
     def _zero(self, x: Term, holds: bool) -> Condition:
-        minus = terms.negate(x)
+        minus = -x
         if holds:
             return All((self._at_least(x), self._at_least(minus)))
         return Any_((self._at_least(_less_one(x)), self._at_least(_less_one(minus))))
@@ -109,8 +109,8 @@ class _Reader:
                 continue
 
             def put(value: Term, atom: Term = atom, times: int = times) -> Condition:
-                more = terms.multiply(terms.number(times), terms.subtract(value, atom))
-                return self._at_least(terms.add(x, more))
+                more = times * (value - atom)
+                return self._at_least(x + more)
 
             if atom.op in ("least", "most"):
                 parts = tuple([put(arg) for arg in atom.args])
@@ -120,7 +120,7 @@ class _Reader:
                 first = All((self.condition(chosen), put(then)))
                 return Any_((first, All((self.condition(chosen, False), put(otherwise)))))
             if atom.op == "sign":
-                natural = terms.at_least(atom.args[0])
+                natural = atom.args[0] >= 0
                 first = All((self.condition(natural), put(terms.number(0))))
                 return Any_((first, All((self.condition(natural, False), put(terms.number(-1))))))
             self._learn(atom)
@@ -141,21 +141,21 @@ class _Reader:
         if atom.op == "entry":
             for other in self._entries:
                 if other.data == atom.data:
-                    apart = terms.no(terms.equal(atom.args[0], other.args[0]))
-                    self.facts.append(self.condition(terms.either(apart, terms.equal(atom, other))))
+                    apart = ~terms.equal(atom.args[0], other.args[0])
+                    self.facts.append(self.condition(apart | terms.equal(atom, other)))
             self._entries.append(atom)
 
     def _learn_wrapped(self, atom: Term) -> None:
         bits, signed = atom.data
         self.facts.append(self.condition(terms.stays(_linear(atom), bits, signed)))
         turns = _turns(atom)
-        ways = terms.equal(turns, terms.number(0)), terms.greater_equal(turns, terms.number(1))
-        less = terms.greater_equal(terms.number(-1), turns)
+        ways = terms.equal(turns, terms.number(0)), turns >= 1
+        less = turns <= -1
         self.facts.append(Any_(tuple([self.condition(way) for way in (*ways, less)])))
 
 
 def _less_one(x: Term) -> Term:
-    return terms.subtract(x, terms.number(1))
+    return x - 1
 
 
 def _is_replaced(atom: Term) -> bool:
@@ -173,8 +173,7 @@ def _turns(atom: Term) -> Term:
 def _linear(atom: Term) -> Term:
     """A remainder by a constant as x - c f, or a wrapped number as x + 2**bits t."""
     if atom.op == "wrapped":
-        return terms.add(
-            atom.args[0], terms.multiply(terms.number(1 << atom.data[0]), _turns(atom))
-        )
+        bits: int = atom.data[0]
+        return atom.args[0] + (1 << bits) * _turns(atom)
     x, c = atom.args
-    return terms.subtract(x, terms.multiply(c, terms.quotient(x, c)))
+    return x - c * (x // c)

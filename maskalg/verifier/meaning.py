@@ -22,9 +22,7 @@ BATCH, HEAD = terms.variable("batch"), terms.variable("head")
 SCORE = terms.variable("score", "real")
 Q0, Q1 = terms.variable("q0"), terms.variable("q1")
 
-_INDICES: Final = {
-    "q_idx": Q, "kv_idx": K, "batch": BATCH, "head": HEAD, "q0": Q0, "q1": Q1,
-}  # fmt: skip
+_INDICES: Final = {"q_idx": Q, "kv_idx": K, "batch": BATCH, "head": HEAD, "q0": Q0, "q1": Q1}
 
 
 class NotDefined(Exception):
@@ -75,7 +73,7 @@ class Meaning:
 
 def inside(index: Term, size: Term) -> Term:
     """An index clamped to 0..size - 1."""
-    last = terms.subtract(size, terms.number(1))
+    last = size - 1
     if index.op == "least" and last in index.args and terms.never_negative(index):
         return index
     return terms.least(terms.most(index, terms.number(0)), last)
@@ -101,7 +99,7 @@ def place(indices: Sequence[Term], sizes: Sequence[Term]) -> Term:
     """The offset of an entry in a table stored row by row; indices are clamped."""
     at = terms.number(0)
     for index, size in zip(indices, sizes, strict=True):
-        at = terms.add(terms.multiply(at, size), inside(index, size))
+        at = at * size + inside(index, size)
     return at
 
 
@@ -222,12 +220,8 @@ _RULES: Final[dict[str, Callable[[Meaning, Node], Term]]] = {
     "bitand": _bits("bitand"),
     "bitor": _bits("bitor"),
     "bitxor": _bits("bitxor"),
-    "floordiv": lambda meaning, node: terms.quotient(
-        meaning(node.args[0]), _divisor(meaning, node.args[1])
-    ),
-    "mod": lambda meaning, node: terms.remainder(
-        meaning(node.args[0]), _divisor(meaning, node.args[1])
-    ),
+    "floordiv": lambda meaning, node: meaning(node.args[0]) // _divisor(meaning, node.args[1]),
+    "mod": lambda meaning, node: meaning(node.args[0]) % _divisor(meaning, node.args[1]),
     "div": lambda meaning, node: terms.apply("divide", *map(meaning.real, node.args)),
     "pow": lambda meaning, node: terms.apply("power", *map(meaning.real, node.args)),
     "ge": _compared(terms.greater_equal, "greater or equal"),
@@ -235,7 +229,7 @@ _RULES: Final[dict[str, Callable[[Meaning, Node], Term]]] = {
     "eq": _compared(terms.equal, "equal"),
     "and": lambda meaning, node: terms.both(*map(meaning, node.args)),
     "or": lambda meaning, node: terms.either(*map(meaning, node.args)),
-    "not": lambda meaning, node: terms.no(meaning(node.args[0])),
+    "not": lambda meaning, node: ~meaning(node.args[0]),
     "where": _where,
     "call": _call,
     "trunc": lambda meaning, node: terms.whole_part(meaning.real(node.args[0])),

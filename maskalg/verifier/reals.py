@@ -93,7 +93,7 @@ def _decided(given: Sequence[Term], text: Term, milliseconds: int) -> Term:
             return None
         if prove(given, part.args[0], milliseconds).outcome == "proved":
             return part.args[1]
-        if prove(given, terms.no(part.args[0]), milliseconds).outcome == "proved":
+        if prove(given, ~part.args[0], milliseconds).outcome == "proved":
             return part.args[2]
         return None
 
@@ -184,7 +184,7 @@ class _Reals:
         if term.op in ("most", "least"):
             found = term.args[0]
             for arg in term.args[1:]:
-                first = self._holds(terms.greater_equal(found, arg))
+                first = self._holds(found >= arg)
                 found = found if first is (term.op == "most") else arg
             return self(found)
         if term.op == "real_of":
@@ -228,9 +228,9 @@ class _Reals:
             left, right = map(self, condition.args)
             return self._at_least(left - right, strict=condition.data == "greater")
         if condition not in self._case and _of_integers(condition):
-            held = [part if value else terms.no(part) for part, value in self._case.items()
+            held = [part if value else ~part for part, value in self._case.items()
                     if isinstance(part, Term)]  # fmt: skip
-            for claim in (condition, terms.no(condition)):
+            for claim in (condition, ~condition):
                 if prove([*self._given, *held], claim, _OF_A_CASE).outcome == "proved":
                     return claim is condition
         return self._known_case(condition)
@@ -266,7 +266,7 @@ def _integer(term: Term) -> Term | None:
     if not found or len(found) < len(parts):
         return None
     if term.data == "abs":
-        return terms.most(found[0], terms.negate(found[0]))
+        return terms.most(found[0], -found[0])
     if str(term.data).startswith(("minimum", "maximum")):
         return (terms.most if term.data.startswith("maximum") else terms.least)(*found)
     return None

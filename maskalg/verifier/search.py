@@ -46,7 +46,7 @@ class Interval:
 
     def holds(self, key: Term) -> Term:
         """Whether it holds a key."""
-        ends = terms.greater_equal(key, self.low), terms.greater_equal(self.high, key)
+        ends = key >= self.low, self.high >= key
         return terms.both(self.some, *ends)
 
 

@@ -80,8 +80,8 @@ def prove(given: Sequence[Term], claim: Term, milliseconds: int = MILLISECONDS) 
     started = time.perf_counter()
     if claim is terms.TRUE:
         return Verdict("proved", "equal as written", 0.0)
-    given = needed(given, terms.no(claim))
-    denied = [[*premises, terms.no(part)] for premises, part in parts_of(claim)]
+    given = needed(given, ~claim)
+    denied = [[*premises, ~part] for premises, part in parts_of(claim)]
     found: _Answer = "proved", OWN, None
     decided_by = "own"
     if not linear.is_refuted(given, denied):
@@ -105,7 +105,7 @@ def by_whom(before: Counter[str]) -> str:
 def _by_z3(given: Sequence[Term], claim: Term, milliseconds: int) -> _Answer:
     """z3's answer: with uninterpreted products if these suffice, else exact, part by part."""
     started = time.perf_counter()
-    denied = terms.no(claim)
+    denied = ~claim
     nonlinear = any(part.op == "product" or _divides_by_unknown(part)
                     for term in (*given, denied) for part in term.walk())  # fmt: skip
     if not nonlinear:
@@ -117,13 +117,13 @@ def _by_z3(given: Sequence[Term], claim: Term, milliseconds: int) -> _Answer:
         # A counterexample is easier to find where a function is called outside of its domain.
         if part.op == "choice" and _is_anything(part.args[2]):
             there = terms.replaced(claim, {part: part.args[2]}.get)
-            found = _answer([*given, terms.no(part.args[0])], there, _OF_A_PART)
+            found = _answer([*given, ~part.args[0]], there, _OF_A_PART)
             if found[0] == "refuted":
                 return found
     for premises, part in parts_of(claim):
         left = milliseconds - int(1000 * (time.perf_counter() - started))
         own = [*given, *premises]
-        if _Query(False, max(left, 1)).ask([*own, terms.no(part)]) == "unsat":
+        if _Query(False, max(left, 1)).ask([*own, ~part]) == "unsat":
             continue
         found = _answer(own, part, max(left, 1))
         if found[0] != "proved":
@@ -152,7 +152,7 @@ def parts_of(claim: Term) -> list[tuple[list[Term], Term]]:
 def _answer(given: Sequence[Term], claim: Term, milliseconds: int) -> _Answer:
     """z3's answer with exact products. A counterexample is checked in exact arithmetic."""
     query = _Query(True, milliseconds)
-    answer = query.ask([*given, terms.no(claim)])
+    answer = query.ask([*given, ~claim])
     if answer == "unsat":
         return "proved", "z3, linear", None
     if answer != "sat":
@@ -173,7 +173,7 @@ def is_wrong_at(given: Sequence[Term], claim: Term, model: Model) -> bool:
     def reals(name: str, *args: object) -> object:
         raise _OfReals
 
-    every = terms.both(*given, terms.no(claim))
+    every = terms.both(*given, ~claim)
     values = dict.fromkeys(
         (part.data for part in every.walk() if part.op == "variable" and part.sort == "int"), 0
     )
@@ -332,7 +332,7 @@ class _Query:
             return self._division(term, args)
         if op == "divides":
             c, x = term.args
-            found = self._within(terms.remainder(x, c)) == 0
+            found = self._within(x % c) == 0
             # c divides x if and only if it divides -x, which the claim's other side may have.
             turned = self._function("remainder", [-args[1], args[0]], "int") == 0
             self._laws.append(z3.Implies(args[0] >= 1, found == turned))
@@ -416,7 +416,8 @@ def settled(
 
     def claimed(part: Term) -> Term:
         inner = terms.rebuilt(part, tuple([terms.replaced(arg, plain) for arg in part.args]))
-        return _claims(inner) or terms.TRUE
+        condition = _claims(inner)
+        return terms.TRUE if condition is None else condition
 
     if prove(given, terms.both(*map(claimed, known)), milliseconds).outcome == "proved":
         return [terms.replaced(term, plain) for term in of]
@@ -438,7 +439,7 @@ def _with_divisors(given: Sequence[Term], of: Sequence[Term]) -> list[Term]:
         if part.op == "most" and len(part.args) == 2 and one in part.args:
             (other,) = (arg for arg in part.args if arg is not one)
             if other.op == "variable":
-                known = prove(given, terms.greater_equal(other, one), _OF_A_PART)
+                known = prove(given, other >= one, _OF_A_PART)
                 if known.outcome == "proved":
                     plain[part] = other
     return [terms.replaced(term, plain.get) for term in of] if plain else list(of)
@@ -449,10 +450,7 @@ def _claims(part: Term) -> Term | None:
     if part.op == "wrapped":
         return terms.stays(part.args[0], *part.data)
     if _is_distance(part):
-        return terms.both(
-            terms.greater(_distance(part), terms.number(-_FARTHEST)),
-            terms.greater(terms.number(_FARTHEST), _distance(part)),
-        )
+        return (_distance(part) > -_FARTHEST) & (_distance(part) < _FARTHEST)
     if part.op == "choice" and (_is_anything(part.args[2]) or part.data == terms.NATURAL):
         return part.args[0]
     return None
@@ -463,7 +461,7 @@ def _hoped(part: Term) -> Term:
     if _is_distance(part):
         # 1.5 * 2**23 + d has the bits 0x4B400000 + d, and all of these sums are exact.
         more = int(_BASE - part.args[1].data)
-        return terms.real_of(terms.add(_distance(part), terms.number(more)))
+        return terms.real_of(_distance(part) + more)
     return part.args[0] if part.op == "wrapped" else part.args[1]
 
 
@@ -476,7 +474,7 @@ def _is_distance(part: Term) -> bool:
 
 
 def _distance(part: Term) -> Term:
-    return terms.subtract(part.args[0].args[0], terms.number(_BITS))
+    return part.args[0].args[0] - _BITS
 
 
 _BITS: Final = 0x4B400000
@@ -504,12 +502,12 @@ def aligned(term: Term, other: Term) -> Term:
         for e, c in parts:
             times = terms.polynomial(x).get((e,), 0)
             if c is by and times and x is not e:
-                rest = terms.subtract(terms.remainder(e, c), e)
-                moved = terms.add(x, terms.multiply(terms.number(times), rest))
+                rest = e % c - e
+                moved = x + times * rest
                 if part.op == "remainder":
-                    return terms.remainder(moved, c)
-                whole = terms.multiply(terms.number(times), terms.quotient(e, c))
-                return terms.add(whole, terms.quotient(moved, c))
+                    return moved % c
+                whole = times * (e // c)
+                return whole + moved // c
         return None
 
     return terms.replaced(term, replace)

@@ -6,6 +6,9 @@ its range that is equal modulo 2**bits. Real numbers are float32. An operation o
 uninterpreted function: equal arguments in the same order give equal results, and a sum in another
 order is another number.
 
+Terms are written with Python's operators: `(x // 4 + 1 >= y) & ~known`. Only equality is a
+function, `equal` of integers and `same` of conditions, because `==` compares objects.
+
 Integers are kept as polynomials over *atoms* (variables, entries of tables, quotients, choices …),
 so `a + b` and `b + a` are one object. Equal terms are the same object: compare them with `is`.
 """
@@ -39,6 +42,9 @@ class Term:
     def __repr__(self) -> str:
         return shown(self)
 
+    def __bool__(self) -> bool:
+        raise TypeError("a term is not known to hold; compare it with `is`")
+
     def __add__(self, other: Term | int) -> Term:
         return add(self, _term_of(other))
 
@@ -51,8 +57,37 @@ class Term:
     def __mul__(self, other: Term | int) -> Term:
         return multiply(self, _term_of(other))
 
+    __radd__, __rmul__ = __add__, __mul__
+
+    def __floordiv__(self, other: Term | int) -> Term:
+        return quotient(self, _term_of(other))
+
+    def __mod__(self, other: Term | int) -> Term:
+        return remainder(self, _term_of(other))
+
     def __neg__(self) -> Term:
         return negate(self)
+
+    def __ge__(self, other: Term | int) -> Term:
+        return at_least(self - other)
+
+    def __le__(self, other: Term | int) -> Term:
+        return at_least(other - self)
+
+    def __gt__(self, other: Term | int) -> Term:
+        return at_least(self - other - 1)
+
+    def __lt__(self, other: Term | int) -> Term:
+        return at_least(other - self - 1)
+
+    def __and__(self, other: Term) -> Term:
+        return both(self, other)
+
+    def __or__(self, other: Term) -> Term:
+        return either(self, other)
+
+    def __invert__(self) -> Term:
+        return no(self)
 
     def walk(self, known: Container[int] = ()) -> Iterator[Term]:
         """All parts of the term, each once, arguments first. Parts with serial numbers in `known`
@@ -635,7 +670,8 @@ def replaced(term: Term, replace: Callable[[Term], Term | None]) -> Term:
     done: dict[int, Term] = {}
     for part in term.walk():
         new = rebuilt(part, tuple([done[arg.serial] for arg in part.args]))
-        done[part.serial] = replace(new) or new
+        found = replace(new)
+        done[part.serial] = new if found is None else found
     return done[term.serial]
 
 

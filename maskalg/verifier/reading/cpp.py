@@ -338,7 +338,7 @@ class Numbers(Expressions[Number]):
         return Number(terms.truth(holds), BOOL)
 
     def _no(self, value: Number) -> Number:
-        return Number(terms.no(value.as_condition), BOOL)
+        return Number(~value.as_condition, BOOL)
 
     def _chosen(self, condition: Number, then: Number, otherwise: Number) -> Number:
         to = promoted(then.type, otherwise.type)
@@ -359,10 +359,10 @@ class _Expression(Numbers):
 
     def _negative(self, value: Number) -> Number:
         if value.type.kind == "float":
-            plain = value.term.op == "real"
-            negative = terms.real(-value.term.data) if plain else None
-            return Number(negative or terms.apply("negative", value.term), FLOAT32)
-        return integer(terms.negate(value.term), INT64)
+            if value.term.op == "real":
+                return Number(terms.real(-value.term.data), FLOAT32)
+            return Number(terms.apply("negative", value.term), FLOAT32)
+        return integer(-value.term, INT64)
 
     def _unary(self) -> Number:
         if self._next() == "(" and self._tokens[1] in _CASTS and self._tokens[2] == ")":
@@ -425,16 +425,14 @@ class _Expression(Numbers):
 # A divisor below 1 counts as 1. Short divisions use doubles, so dividends must be below 2**52.
 _DIVISIONS: Final[dict[str, Callable[[Term, Term], Term]]] = {
     "quotient": terms.quotient, "remainder": terms.remainder,
-    "quotient_of_short": lambda x, c: _of_short(terms.quotient(x, c), x),
-    "remainder_of_short": lambda x, c: _of_short(terms.remainder(x, c), x),
+    "quotient_of_short": lambda x, c: _of_short(x // c, x),
+    "remainder_of_short": lambda x, c: _of_short(x % c, x),
 }  # fmt: skip
 _ANYTHING: Final = Table("anything", "int", -(2**63), 2**63 - 1)
 
 
 def _of_short(found: Term, x: Term) -> Term:
-    near = terms.both(
-        terms.greater(terms.number(2**52), x), terms.greater(x, terms.number(-(2**52)))
-    )
+    near = (x < 2**52) & (x > -(2**52))
     return terms.choice(near, found, terms.entry(_ANYTHING, x))
 
 

@@ -79,7 +79,7 @@ class _Expression(Numbers):
 
     def _negative(self, value: Number) -> Number:
         if value.type.kind == "int":
-            return _exact(terms.negate(value.term))
+            return _exact(-value.term)
         if value.term.op != "real":
             raise NotDefined("the negative of a real number")
         return Number(terms.real(-value.term.data), value.type)
@@ -127,9 +127,9 @@ class _Expression(Numbers):
             return _as_float32(*args)
         if name in ("floorDiv", "floorMod"):
             x, c = [converted(arg, INT64).term for arg in args]
-            known = [terms.greater_equal(c, terms.number(1))]
+            known = [c >= 1]
             if name == "floorMod":  # it subtracts a multiple of c near x, held by a double, too
-                known += _held(terms.subtract(x, c)) + _held(terms.add(x, c))
+                known += _held(x - c) + _held(x + c)
             return _exact(where_known(known, _INTEGERS[name](x, c), x))
         if name == "whole":
             return Number(terms.whole_part(converted(args[0], FLOAT32).term), INT64)
@@ -150,7 +150,7 @@ def _exact(term: Term) -> Number:
 
 def _held(term: Term) -> list[Term]:
     low, high = terms.number(-EXACT), terms.number(EXACT)
-    return [terms.greater_equal(term, low), terms.greater_equal(high, term)]
+    return [term >= low, high >= term]
 
 
 def _rounded_next(name: str, left: Number, right: Number) -> Number:

@@ -66,9 +66,9 @@ class Library:
         if value.type.kind != "int" or value.type.bits != 32:
             raise NotDefined(f"a division of {value.type} by a factor")
         found = operation(value.term, divisor)
-        known = [terms.greater_equal(divisor, terms.number(1))]
+        known = [divisor >= 1]
         if not any_sign:
-            known.append(terms.at_least(value.term))
+            known.append(value.term >= 0)
         return Number(where_known(known, found, value.term), value.type)
 
     def _remainder(self, x: Any, c: Any, m: Any, s: Any, any_sign: bool = True) -> Number:
@@ -101,7 +101,7 @@ def floored(operation: Callable[[Term, Term], Term]) -> Callable[[Any, Any], Num
 
     def summary(x: Any, c: Any) -> Number:
         left, right = alike(x, c)
-        known = [terms.greater_equal(right.term, terms.number(1))]
+        known = [right.term >= 1]
         return Number(where_known(known, operation(left.term, right.term), left.term), left.type)
 
     return summary
@@ -126,14 +126,14 @@ def _long_near(a: Long, most: int) -> Number:
 _LONG: Final[dict[str, Callable[..., Any]]] = {
     "long_of": lambda x: Long(converted(address(x), INT64).term),
     "long_number": lambda low, high: Long(terms.number((high << 64) + low % (1 << 64))),
-    "long_add": lambda a, b: _long(terms.add(a.term, b.term)),
-    "long_multiply": lambda a, b: _long(terms.multiply(a.term, b.term)),
-    "long_negate": lambda a: _long(terms.negate(a.term)),
+    "long_add": lambda a, b: _long(a.term + b.term),
+    "long_multiply": lambda a, b: _long(a.term * b.term),
+    "long_negate": lambda a: _long(-a.term),
     "long_minimum": lambda a, b: Long(terms.least(a.term, b.term)),
     "long_maximum": lambda a, b: Long(terms.most(a.term, b.term)),
     "long_floor_div": _long_division(terms.quotient),
     "long_floor_mod": _long_division(terms.remainder),
-    "long_at_least": lambda a, b: Number(terms.greater_equal(a.term, b.term), BOOL),
+    "long_at_least": lambda a, b: Number(a.term >= b.term, BOOL),
     "long_equal": lambda a, b: Number(terms.equal(a.term, b.term), BOOL),
     "long_where": lambda c, a, b: Long(terms.choice(as_number(c).as_condition, a.term, b.term)),
     "long_and": lambda a, b: Long(terms.bitwise("bitand", a.term, b.term)),

@@ -18,12 +18,12 @@ from .values import FLOAT32, INT32, INT64, Number, converted
 
 _STATEMENT: Final = re.compile(r"([a-z0-9_.A-Z]+)\s+(.*)")
 _COMPARED: Final[dict[str, Callable[[Term, Term], Term]]] = {
-    "lt": lambda x, y: terms.greater(y, x),
-    "le": lambda x, y: terms.greater_equal(y, x),
+    "lt": lambda x, y: y > x,
+    "le": lambda x, y: y >= x,
     "gt": terms.greater,
     "ge": terms.greater_equal,
     "eq": terms.equal,
-    "ne": lambda x, y: terms.no(terms.equal(x, y)),
+    "ne": lambda x, y: ~terms.equal(x, y),
 }
 
 
@@ -123,7 +123,7 @@ class _Block:
         if name in ("and.pred", "or.pred"):
             return (terms.both if head == "and" else terms.either)(*values)
         if name == "xor.pred":
-            return terms.no(terms.same(*values))
+            return ~terms.same(*values)
         if name == "not.pred":
             return terms.no(*values)
         if name == "mov.b32":

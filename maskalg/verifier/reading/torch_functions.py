@@ -85,8 +85,8 @@ class Traced:
     def __invert__(self) -> Traced:
         term, of = self.number.term, self.number.type
         if of.kind == "bool":
-            return Traced(Number(terms.no(term), BOOL))
-        return Traced(Number(terms.subtract(terms.number(-1), term), of))
+            return Traced(Number(~term, BOOL))
+        return Traced(Number(-1 - term, of))
 
     def __neg__(self) -> Traced:
         return _operation(ast.Mult(), self, -1)
@@ -125,9 +125,9 @@ class _Captured:
             if number.type.kind != "int":
                 raise NotDefined("an index that is no integer")
             count = terms.number(size)
-            known += [terms.at_least(number.term), terms.greater(count, number.term)]
+            known += [number.term >= 0, count > number.term]
             # Clamping changes nothing where the index is inside, and is how the formula reads.
-            at = terms.add(terms.multiply(at, count), inside(number.term, count))
+            at = at * count + inside(number.term, count)
         return Traced(Number(where_known(known, terms.entry(self._table, at), at), self._entries))
 
 

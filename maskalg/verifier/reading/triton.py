@@ -273,7 +273,7 @@ class Reader:
         branches = []
         for body, holds in (
             (statement.body, condition),
-            (statement.orelse, terms.no(condition)),
+            (statement.orelse, ~condition),
         ):
             inner_scope = dict(scope)
             with self._branches(holds) if self._branches else nullcontext():
@@ -355,12 +355,12 @@ class Reader:
             return _OF_ONE[type(op)](value)
         if isinstance(op, ast.Invert):
             if value.type.kind == "bool":
-                return Number(terms.no(value.term), BOOL)
-            return integer(terms.subtract(terms.number(-1), value.term), value.type)
+                return Number(~value.term, BOOL)
+            return integer(-1 - value.term, value.type)
         if isinstance(op, ast.USub):
             if value.type.kind == "float":
                 return Number(terms.apply("negative", value.term), value.type)
-            return integer(terms.negate(value.term), value.type)
+            return integer(-value.term, value.type)
         raise NotDefined("`not` of a number of the kernel")
 
     def _operation(self, op: ast.operator, left: Any, right: Any) -> Any:
@@ -385,8 +385,8 @@ class Reader:
             # Proofs of the walk may know 2**y; to all others it is an unknown.
             times = power_of_two(y.term)
             if isinstance(op, ast.LShift):
-                return integer(terms.multiply(x.term, times), x.type)
-            return Number(terms.quotient(x.term, times), x.type)
+                return integer(x.term * times, x.type)
+            return Number(x.term // times, x.type)
         return of_integers(op, x, y)
 
     # --- calls -----------------------------------------------------------------------------------
@@ -502,7 +502,7 @@ def _literal(given: Any, value: Number, to: Type) -> Number:
 Rule = Callable[[Term, Term], Term]
 _OF_CONDITIONS: Final[dict[type, Rule]] = {
     ast.BitAnd: terms.both, ast.BitOr: terms.either,
-    ast.BitXor: lambda x, y: terms.no(terms.same(x, y)),
+    ast.BitXor: lambda x, y: ~terms.same(x, y),
 }  # fmt: skip
 _WRAPPING: Final[dict[type, Rule]] = {
     ast.Add: terms.add, ast.Sub: terms.subtract, ast.Mult: terms.multiply,
@@ -531,10 +531,10 @@ def of_integers(op: ast.operator, x: Number, y: Number) -> Number:
     if isinstance(op, (ast.RShift, ast.LShift)) and terms.is_number(y.term):
         by = terms.value_of_number(y.term)
         if isinstance(op, ast.LShift):
-            return integer(terms.multiply(x.term, terms.number(1 << by)), of)
+            return integer(x.term * (1 << by), of)
         if of.signed and by == of.bits - 1:
             return Number(terms.sign_of(x.term), of)
-        return Number(terms.quotient(x.term, terms.number(1 << by)), of)
+        return Number(x.term // (1 << by), of)
     raise NotDefined(f"{type(op).__name__} of integers")
 
 
@@ -546,10 +546,10 @@ def power_of_two(exponent: Term) -> Term:
 _SIGNS: Final[dict[type, tuple[str, Callable[[Term, Term], Term]]]] = {
     ast.GtE: ("greater or equal", terms.greater_equal),
     ast.Gt: ("greater", terms.greater),
-    ast.LtE: ("greater or equal", lambda x, y: terms.greater_equal(y, x)),
-    ast.Lt: ("greater", lambda x, y: terms.greater(y, x)),
+    ast.LtE: ("greater or equal", lambda x, y: y >= x),
+    ast.Lt: ("greater", lambda x, y: y > x),
     ast.Eq: ("equal", terms.equal),
-    ast.NotEq: ("equal", lambda x, y: terms.no(terms.equal(x, y))),
+    ast.NotEq: ("equal", lambda x, y: ~terms.equal(x, y)),
 }
 _OF_PYTHON: Final[dict[type, Callable[[Any, Any], bool]]] = {
     ast.GtE: operator.ge, ast.Gt: operator.gt, ast.LtE: operator.le, ast.Lt: operator.lt,
@@ -568,11 +568,11 @@ def compared(op: ast.cmpop, left: Any, right: Any) -> Any:
     if x.type.kind == "float":
         ordered = (y.term, x.term) if isinstance(op, (ast.Lt, ast.LtE)) else (x.term, y.term)
         found = terms.apply(name, *ordered, sort="bool")
-        return Number(terms.no(found) if isinstance(op, ast.NotEq) else found, BOOL)
+        return Number(~found if isinstance(op, ast.NotEq) else found, BOOL)
     if x.type.kind == "bool":
         equal = terms.same(x.term, y.term)
         if isinstance(op, (ast.Eq, ast.NotEq)):
-            return Number(equal if isinstance(op, ast.Eq) else terms.no(equal), BOOL)
+            return Number(equal if isinstance(op, ast.Eq) else ~equal, BOOL)
         x, y = converted(x, INT32), converted(y, INT32)
     return Number(compare(x.term, y.term), BOOL)
 
@@ -602,8 +602,8 @@ def _moved(op: ast.operator, left: Any, right: Any) -> Pointer:
     if by.type.kind != "int":
         raise NotDefined(f"a pointer moved by {by.type}")
     if isinstance(op, ast.Sub):
-        by = integer(terms.negate(by.term), by.type)
-    return Pointer(pointer.table, pointer.entries, terms.add(pointer.at, by.term))
+        by = integer(-by.term, by.type)
+    return Pointer(pointer.table, pointer.entries, pointer.at + by.term)
 
 
 def _to(value: Any, to: Type, bitcast: bool = False) -> Number:
@@ -656,7 +656,7 @@ def _of_one(name: str) -> Callable[[Any], Number]:
         value = as_number(x)
         if value.type.kind != "float":
             if name == "abs":
-                size = terms.most(value.term, terms.negate(value.term))
+                size = terms.most(value.term, -value.term)
                 return integer(size, value.type)
             raise NotDefined(f"{name} of an integer")
         return Number(terms.apply(name, value.term), value.type)
@@ -682,8 +682,8 @@ def _high_product(left: Any, right: Any) -> Number:
     x, y = as_number(left), as_number(right)
     if {x.type, y.type} != {TYPES["uint32"]}:
         raise NotDefined(f"the upper bits of {x.type} by {y.type}")
-    product = terms.multiply(x.term, y.term)
-    return Number(terms.quotient(product, terms.number(1 << 32)), x.type)
+    product = x.term * y.term
+    return Number(product // (1 << 32), x.type)
 
 
 def of_reals(name: str) -> Callable[..., Number]:

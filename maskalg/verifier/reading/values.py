@@ -61,7 +61,7 @@ class Number:
             return self.term
         if self.type.kind != "int":
             raise NotDefined("a real number as a condition")
-        return terms.no(terms.equal(self.term, terms.number(0)))
+        return ~terms.equal(self.term, terms.number(0))
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class Pointer:
         """The address in bytes. The table begins at an unknown address, which is not negative."""
         first = terms.wrapped(terms.variable(address_of(self.table)), 63, signed=False)
         size = terms.number(-(-self.entries.bits // 8))
-        return integer(terms.add(first, terms.multiply(size, self.at)), INT64)
+        return integer(first + size * self.at, INT64)
 
 
 def address_of(table: Table) -> str:

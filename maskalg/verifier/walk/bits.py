@@ -66,7 +66,7 @@ class _Word(Indexed):
     bit: Term
 
     def __invert__(self) -> _Word:
-        return _Word(terms.no(self.bit))
+        return _Word(~self.bit)
 
     def chosen(self, condition: Term, otherwise: Indexed) -> _Word:
         assert isinstance(otherwise, _Word)
@@ -86,37 +86,37 @@ class _Square:
 
     @property
     def member(self) -> Term:
-        return terms.add(terms.multiply(self.batch, self.heads), self.head)
+        return self.batch * self.heads + self.head
 
     @property
     def program(self) -> Term:
-        return terms.add(self.before, terms.multiply(self.down, self.across))
+        return self.before + self.down * self.across
 
     @property
     def words(self) -> Term:
-        return terms.multiply(number(SIDE // _WORD), self.across)
+        return SIDE // _WORD * self.across
 
     @property
     def line(self) -> Term:
         """The row's number among the rows that the launch makes."""
-        return terms.add(terms.multiply(number(SIDE), self.down), _OF_ROW)
+        return SIDE * self.down + _OF_ROW
 
     @property
     def row(self) -> Term:
-        return terms.add(self.begin, self.line)
+        return self.begin + self.line
 
     @property
     def word(self) -> Term:
         """The index of the pair's word in its row."""
-        return terms.add(terms.multiply(number(SIDE // _WORD), self.before), _OF_WORD)
+        return SIDE // _WORD * self.before + _OF_WORD
 
     @property
     def column(self) -> Term:
-        return terms.add(terms.multiply(number(_WORD), self.word), _OF_BIT)
+        return _WORD * self.word + _OF_BIT
 
     def given(self) -> list[Term]:
         """Sizes of a table of at most 2**26 words."""
-        found = [terms.greater(self.heads, self.head), terms.greater(self.across, self.before)]
+        found = [self.heads > self.head, self.across > self.before]
         for each in (self.batch, self.head, self.down, self.before):
             found += between(0, each, _MOST // SIDE)
         found += between(0, self.begin, _MOST)
@@ -124,10 +124,8 @@ class _Square:
             found += between(
                 1, each, _MOST // SIDE * (SIDE if each in (self.rows, self.columns) else 1)
             )
-        place = terms.multiply(
-            terms.add(terms.multiply(self.member, self.rows), self.line), self.words
-        )
-        for of in (place, terms.multiply(self.member, self.rows), self.program, self.member):
+        place = (self.member * self.rows + self.line) * self.words
+        for of in (place, self.member * self.rows, self.program, self.member):
             for atoms, times in terms.polynomial(of).items():
                 found += between(0, terms.multiply(number(times), *atoms), _MOST)
             found += between(0, of, 2**30)
@@ -143,11 +141,11 @@ def _made(of_keys: bool, sources: Sources | None, milliseconds: int) -> tuple[St
     wanted = terms.variable("the mask keeps the pair", "bool")
     walker.given += square.given()
     walker.given += [
-        terms.greater(square.rows, square.line),
-        terms.greater(square.columns, square.column),
+        square.rows > square.line,
+        square.columns > square.column,
     ]
     # An untouched square drops this pair, and one without a dropped pair keeps it.
-    walker.given += [terms.either(terms.no(wanted), touched), terms.either(wanted, unfull)]
+    walker.given += [~wanted | touched, wanted | unfull]
 
     def plain(*parts: Any) -> list[Term]:
         return settled(walker.given, [as_number(part).term for part in parts])
@@ -159,12 +157,12 @@ def _made(of_keys: bool, sources: Sources | None, milliseconds: int) -> tuple[St
     def next_run(
         j: Any, first: Any, last: Any, batch: Any, head: Any, length: Any, *of: Any
     ) -> Any:
-        first_line = terms.multiply(number(SIDE), square.down)
-        end = terms.least(terms.add(first_line, number(SIDE)), square.rows)
+        first_line = SIDE * square.down
+        end = terms.least(first_line + SIDE, square.rows)
         own = (
             square.before,
-            terms.add(square.begin, first_line),
-            terms.subtract(terms.add(square.begin, end), number(1)),
+            square.begin + first_line,
+            square.begin + end - 1,
             square.batch,
             square.head,
             square.columns,
@@ -176,7 +174,7 @@ def _made(of_keys: bool, sources: Sources | None, milliseconds: int) -> tuple[St
         walker.given += conditions(square.before, run, touched, unfull, square.before).values()
         return run
 
-    lane_column = terms.add(terms.multiply(number(SIDE), square.before), _OF_COLUMN)
+    lane_column = SIDE * square.before + _OF_COLUMN
     length = Number(terms.variable("kv_len"), INT32)
 
     def hold(batch: Any, head: Any, row: Any, keys: Any, scale: Any, S: Any, T: Any) -> Any:
@@ -207,14 +205,14 @@ def _made(of_keys: bool, sources: Sources | None, milliseconds: int) -> tuple[St
         kept = terms.choice(_KEPT, terms.real(0.0), terms.real(float("-inf")))
         asked = {terms.apply("equal", kept, terms.real(0.0), sort="bool"): _KEPT,
                  terms.apply("equal", terms.real(0.0), kept, sort="bool"): _KEPT}  # fmt: skip
-        of_word = terms.add(terms.multiply(number(_WORD), _OF_WORD), _OF_BIT)
+        of_word = _WORD * _OF_WORD + _OF_BIT
         found = terms.replaced(terms.unwrapped_ring(value.term, 32), asked.get)
         found = terms.replaced(found, {_OF_COLUMN: of_word}.get)
         (found,) = settled(walker.given, [found])
-        shift = terms.remainder(_OF_BIT, number(_WORD))
+        shift = _OF_BIT % _WORD
         own = terms.choice(_KEPT, number(1), number(0))
         walker.claim("a lane has its own bit", terms.equal(shift, _OF_BIT))
-        if axis != 2 or found is not terms.multiply(own, power_of_two(shift)):
+        if axis != 2 or found is not (own * power_of_two(shift)):
             raise NotDefined(f"a word whose lanes add {found}")
         return _Word(wanted)
 
@@ -250,14 +248,10 @@ def _made(of_keys: bool, sources: Sources | None, milliseconds: int) -> tuple[St
     walker.run_stores("kept_bits", scope, "across = ")
     if len(stored) != 1 or not isinstance(stored[0][1], _Word):
         raise NotDefined("what the maker stores")
-    (at, word), row = stored[0], terms.add(terms.multiply(square.member, square.rows), square.line)
-    walker.claim("in the word of the pair", terms.equal(
-        at, terms.add(terms.multiply(row, square.words), square.word)
-    ))  # fmt: skip
+    (at, word), row = stored[0], square.member * square.rows + square.line
+    walker.claim("in the word of the pair", terms.equal(at, row * square.words + square.word))
     walker.claim("and the bit is whether the mask keeps it", terms.same(word.bit, wanted))
-    walker.claim(
-        "number column % 32", terms.equal(terms.remainder(square.column, number(_WORD)), _OF_BIT)
-    )
+    walker.claim("number column % 32", terms.equal(square.column % _WORD, _OF_BIT))
     return tuple(walker.steps)
 
 
@@ -274,34 +268,32 @@ def _apart(sources: Sources | None, milliseconds: int) -> tuple[Step, ...]:
     def pair(name: str) -> tuple[Term, Term, Term, Term]:
         found = [terms.variable(f"{part}{name}") for part in ("batch", "head", "row", "word")]
         for each, many in zip(found, (batches, heads, rows, words), strict=True):
-            walker.given += [terms.at_least(each), terms.greater(many, each)]
+            walker.given += [each >= 0, many > each]
         batch, head, row, word = found
         return batch, head, row, word
 
     def places(batch: Term, head: Term, row: Term, word: Term) -> tuple[Term, Term, Term]:
-        member = terms.add(terms.multiply(batch, heads), head)
-        row = terms.add(terms.multiply(member, rows), row)
-        return member, row, terms.add(terms.multiply(row, words), word)
+        member = batch * heads + head
+        row = member * rows + row
+        return member, row, row * words + word
 
     one, other, sizes = pair(""), pair(" of another"), (heads, rows, words)
     of_one, of_other = (one[0], *places(*one)[:2]), (other[0], *places(*other)[:2])
     for x, y, times in zip(of_one, of_other, sizes, strict=True):
         walker.given += ordered(x, y, times)
     same = terms.equal(places(*one)[2], places(*other)[2])
-    walker.claim("pairs of one word are of one row", terms.either(
-        terms.no(same), terms.both(*[terms.equal(x, y) for x, y in zip(one, other, strict=True)])
-    ))  # fmt: skip
-    members = terms.multiply(batches, heads)
-    last = (batches, members, terms.multiply(members, rows))
+    walker.claim(
+        "pairs of one word are of one row",
+        ~same | terms.both(*[terms.equal(x, y) for x, y in zip(one, other, strict=True)]),
+    )
+    members = batches * heads
+    last = (batches, members, members * rows)
     for x, y, times in zip((one[0], *places(*one)[:2]), last, sizes, strict=True):
         walker.given += ordered(x, y, times)
-    size = terms.multiply(members, rows, words)
-    walker.claim("within the table", terms.both(
-        terms.at_least(places(*one)[2]), terms.greater(size, places(*one)[2])
-    ))  # fmt: skip
-    of_head = terms.multiply(rows, words)
-    found = terms.add(terms.multiply(one[0], of_head, heads), terms.multiply(one[1], of_head),
-                      terms.multiply(one[2], words), one[3])  # fmt: skip
+    size = members * rows * words
+    walker.claim("within the table", (places(*one)[2] >= 0) & (size > places(*one)[2]))
+    of_head = rows * words
+    found = one[0] * of_head * heads + one[1] * of_head + one[2] * words + one[3]
     walker.claim("a reader's numbers lead to it", terms.equal(found, places(*one)[2]))
     return tuple(walker.steps)
 
@@ -334,19 +326,17 @@ def _found_in_tiles(sources: Sources | None, milliseconds: int) -> tuple[Step, .
     )
     for each, most in ((member, _MOST), (step, _MOST), (row, _MOST), (wide, _MOST // COLUMNS)):
         walker.given += between(0, each, most)
-    line = terms.multiply(terms.quotient(row, number(LINES)), step)
-    place = terms.entry(_BITS, terms.add(member, line, wide))
+    line = row // LINES * step
+    place = terms.entry(_BITS, member + line + wide)
     walker.given += [*between(0, line, _MOST), *between(0, place, _MOST)]
-    words = terms.multiply(terms.remainder(row, number(LINES)), number(COLUMNS // _WORD))
+    words = row % LINES * (COLUMNS // _WORD)
     asked: list[tuple[int, Term]] = []
 
     def bits_at(table: Pointer, row_of: Number, index: Number, size: int) -> Any:
         """Stands for the lookup in whole rows, which `_found` proves."""
         own = table.at is number(0) and isinstance(size, int)
         walker.claim("of the table", terms.truth(own))
-        walker.claim(
-            "the row's words in its tile", terms.equal(row_of.term, terms.add(place, words))
-        )
+        walker.claim("the row's words in its tile", terms.equal(row_of.term, place + words))
         asked.append((size, index.term))
         return "bits"
 
@@ -362,8 +352,8 @@ def _found_in_tiles(sources: Sources | None, milliseconds: int) -> tuple[Step, .
         known = len(walker.given)
         walker.given += [*between(0, lane, size - 1), *between(0, other, size - 1)]
         walker.given += between(0, before, many - 1)
-        inside = terms.add(terms.multiply(number(size), before), lane)
-        index = Block(terms.add(terms.multiply(number(COLUMNS), wide), inside), INT32, (1, size))
+        inside = size * before + lane
+        index = Block(COLUMNS * wide + inside, INT32, (1, size))
         passed = (Number(member, INT32), Number(step, INT32), Block(row, INT32, (1, 1)), index)
         walker.call("bits_of_tiles", Pointer(_BITS, INT32, number(0)), *passed)
         ((asked_size, column),) = asked
@@ -377,7 +367,7 @@ def _found_in_tiles(sources: Sources | None, milliseconds: int) -> tuple[Step, .
 def _elements(walker: Walker, size: int, offset: int, of: tuple[Term, Term, Term, Term]) -> None:
     row, tile, lane, other = of
     whole = max(size, _WORD)
-    begin = terms.add(terms.multiply(number(whole), tile), number(offset))
+    begin = whole * tile + offset
     alike: list[Term] = []
 
     def one_of_all(value: Number, axis: int, function: Any) -> Number:
@@ -387,7 +377,7 @@ def _elements(walker: Walker, size: int, offset: int, of: tuple[Term, Term, Term
         return Number(terms.replaced(plain, {lane: other}.get), value.type)
 
     walker.define("reduce", one_of_all)
-    index = Block(terms.add(begin, lane), INT32, (1, size))
+    index = Block(begin + lane, INT32, (1, size))
     pointer = Pointer(_BITS, INT32, number(0))
     word, bit = walker.call("bits_of", pointer, Block(row, INT32, (1, 1)), index)
     found = settled(walker.given, [word.term, bit.term])
@@ -416,10 +406,10 @@ def _elements(walker: Walker, size: int, offset: int, of: tuple[Term, Term, Term
         if word_at.op == "quotient" and terms.is_number(word_at.args[1]):
             shift = terms.value_of_number(word_at.args[1]).bit_length() - 1
             word_at = word_at.args[0]
-        own = terms.quotient(terms.add(begin, number(place)), number(_WORD))
+        own = (begin + place) // _WORD
         if word_at.op != "entry" or not terms.is_number(bit_at):
             raise NotDefined(f"the word {word_at} and the bit {bit_at}")
-        walker.claim("the word of the column", terms.equal(word_at.args[0], terms.add(row, own)))
+        walker.claim("the word of the column", terms.equal(word_at.args[0], row + own))
         # (w >> s) & 2**b is bit s + b of w.
         number_of_bit = shift + terms.value_of_number(bit_at).bit_length() - 1
         one = bin(terms.value_of_number(bit_at)).count("1") == 1

@@ -44,7 +44,7 @@ class Walk(Walker):
         self.names |= {"t": Number(KEY, INT64), "a": Number(PLACE, INT64)}
         for name, of in (("I", INT64), ("boolean", BOOL)):
             self.define(name, partial(_as, of))
-        self.define("no", lambda x: Number(terms.no(as_number(x).as_condition), BOOL))
+        self.define("no", lambda x: Number(~as_number(x).as_condition, BOOL))
         self.define("least", partial(_extreme, terms.least))
         self.define("most", partial(_extreme, terms.most))
         self.define("lies", lambda of, place: Number(of.holds(as_number(place).term, KEY), BOOL))
@@ -59,19 +59,19 @@ class Walk(Walker):
 
     def at_any(self, low: int, count: Term, claim: Term) -> Term:
         """The claim for every place low <= a < count."""
-        return terms.either(terms.no(terms.within(number(low), PLACE, count)), claim)
+        return ~terms.within(number(low), PLACE, count) | claim
 
     def in_order(self, of: Intervals, count: Term) -> Term:
-        before = of.read(terms.subtract(PLACE, number(1)), 0)
-        return self.at_any(1, count, terms.greater_equal(of.read(PLACE, 0), before))
+        before = of.read(PLACE - 1, 0)
+        return self.at_any(1, count, of.read(PLACE, 0) >= before)
 
     def apart(self, of: Intervals, count: Term) -> list[Term]:
         """The intervals have keys, and each ends before the next begins."""
-        before = of.read(terms.subtract(PLACE, number(1)), 1)
-        some = terms.greater(of.read(PLACE, 1), of.read(PLACE, 0))
+        before = of.read(PLACE - 1, 1)
+        some = of.read(PLACE, 1) > of.read(PLACE, 0)
         return [
             self.at_any(0, count, some),
-            self.at_any(1, count, terms.greater(of.read(PLACE, 0), before)),
+            self.at_any(1, count, of.read(PLACE, 0) > before),
         ]
 
     def holding(self, of: Intervals, count: Any) -> Term:
@@ -96,14 +96,12 @@ def _clip(walk: Walk) -> None:
 
     def in_closed(of: Intervals, place: Any) -> Number:
         first, last = (of.read(as_number(place).term, side) for side in (0, 1))
-        return Number(
-            terms.both(terms.greater_equal(KEY, first), terms.greater_equal(last, KEY)), BOOL
-        )
+        return Number((first <= KEY) & (last >= KEY), BOOL)
 
     walk.names |= {"table": table, "is_key": Number(is_key, BOOL)}
     walk.define("lies_in_closed", in_closed)
     found = walk.call("clip", table, count, kv_len)
-    wanted = terms.both(is_key, in_closed(table, Number(PLACE, INT64)).term)
+    wanted = is_key & in_closed(table, Number(PLACE, INT64)).term
     walk.claim("the keys of each interval", walk.at_any(
         0, count.term, terms.same(found.holds(PLACE, KEY), wanted)
     ))  # fmt: skip
@@ -120,17 +118,17 @@ def _listed(walk: Walk) -> None:
 
     def in_run(place: Any) -> Number:
         of = as_number(place).term
-        begin, stop = (terms.multiply(each.at(of).term, keys.term) for each in (first, end))
+        begin, stop = (each.at(of).term * keys.term for each in (first, end))
         lies = inside((Number(begin, INT64), Number(stop, INT64)), KEY)
-        return Number(terms.both(lies, terms.greater(kv_len.term, KEY)), BOOL)
+        return Number(lies & (kv_len.term > KEY), BOOL)
 
     walk.define("lies_in_run", in_run)
     lists = walk.call("listed", first, end, label, count, keys, kv_len, at, masked)
     for of, chosen in zip(lists, (
-        terms.no(terms.equal(label.at(PLACE).term, number(0))),
+        ~terms.equal(label.at(PLACE).term, number(0)),
         terms.equal(label.at(PLACE).term, number(1)),
     ), strict=True):  # fmt: skip
-        wanted = terms.both(in_run(Number(PLACE, INT64)).term, chosen)
+        wanted = in_run(Number(PLACE, INT64)).term & chosen
         walk.claim("the keys of each run", walk.at_any(
             0, count.term, terms.same(of.holds(PLACE, KEY), wanted)
         ))  # fmt: skip
@@ -141,8 +139,7 @@ def _in_order(walk: Walk) -> None:
     table = walk.names["table"] = walk.intervals("at", count.term)
     found = walk.call("in_order", table, count)
     walk.claim("in order", walk.in_order(found, count.term))
-    walk.claim("the same keys",
-               terms.same(walk.holding(found, count), walk.holding(table, count)))  # fmt: skip
+    walk.claim("the same keys", terms.same(walk.holding(found, count), walk.holding(table, count)))
 
 
 def _joined(walk: Walk) -> None:
@@ -155,13 +152,10 @@ def _joined(walk: Walk) -> None:
 
 def _claim_united(walk: Walk, table: tuple[Any, Any], found: tuple[Any, Any]) -> None:
     of, kept = found
-    walk.claim("no more than there were", terms.both(
-        terms.at_least(kept.term), terms.greater_equal(table[1].term, kept.term)
-    ))  # fmt: skip
+    walk.claim("no more than there were", (kept.term >= 0) & (table[1].term >= kept.term))
     for each in walk.apart(of, kept.term):
         walk.claim("apart", each)
-    walk.claim("the same keys",
-               terms.same(walk.holding(of, kept), walk.holding(*table)))  # fmt: skip
+    walk.claim("the same keys", terms.same(walk.holding(of, kept), walk.holding(*table)))
 
 
 def _united(walk: Walk) -> None:
@@ -180,7 +174,7 @@ def _united(walk: Walk) -> None:
         walk.claim("all of them", terms.equal(many.term, count.term))
         walk.claim("they are in order", walk.in_order(of, many.term))
         found, kept = of.unknown(), walk.count("kept")
-        walk.given += [*walk.apart(found, kept.term), terms.greater_equal(many.term, kept.term)]
+        walk.given += [*walk.apart(found, kept.term), many.term >= kept.term]
         walk.given.append(terms.same(walk.holding(found, kept), walk.holding(of, many)))
         return kept, found
 
@@ -200,14 +194,14 @@ def _block(walk: Walk) -> tuple[Number, Number]:
 
 def _met(walk: Walk, found: Any, table: tuple[Any, Any], block: tuple[Any, Any]) -> Term:
     """What `meets` says: if it is false, no key of the block lies in an interval."""
-    none = terms.no(terms.both(inside(block, KEY), walk.holding(*table)))
-    return terms.either(as_number(found).as_condition, none)
+    none = ~(inside(block, KEY) & walk.holding(*table))
+    return as_number(found).as_condition | none
 
 
 def _held(walk: Walk, found: Any, table: tuple[Any, Any], block: tuple[Any, Any]) -> Term:
     """What `holds` says: if it is true, each key of the block lies in an interval."""
-    of = terms.both(as_number(found).as_condition, inside(block, KEY))
-    return terms.either(terms.no(of), walk.holding(*table))
+    of = as_number(found).as_condition & inside(block, KEY)
+    return ~of | walk.holding(*table)
 
 
 def _says(name: str, law: Callable[..., Term], walk: Walk) -> None:
@@ -247,9 +241,9 @@ def _spans(walk: Walk) -> _Spans:
 def _may_drop(walk: Walk) -> None:
     s, block = _spans(walk), _block(walk)
     found = as_number(walk.call("may_drop", s, *block)).as_condition
-    walk.given += [inside(block, KEY), terms.no(found)]
+    walk.given += [inside(block, KEY), ~found]
     walk.claim("its keys are kept by some query", walk.holding(s.at, s.touched))
-    walk.claim("and dropped by none", terms.no(walk.holding(s.masked, s.unfull)))
+    walk.claim("and dropped by none", ~walk.holding(s.masked, s.unfull))
 
 
 def _blocks(walk: Walk) -> None:
@@ -264,20 +258,19 @@ def _blocks(walk: Walk) -> None:
     wanted = terms.choice(walk.holding(s.at, s.touched), number(1), number(0))
     walk.claim("every key to keep once, no other", terms.equal(visits.term, wanted))
     dropped = walk.holding(s.masked, s.unfull)
-    walk.claim("none to drop without the mask",
-               terms.either(terms.no(bare.term), terms.no(dropped)))  # fmt: skip
+    walk.claim("none to drop without the mask", ~bare.term | ~dropped)
 
 
 def _visit(state: Any, first: Any, count: Any, masked: Any) -> Any:
     """The state after a visit to a block of `count` keys, which counts if key t is among them."""
     visits, bare = state
     begin, many = (as_number(part).term for part in (first, count))
-    mine = terms.within(begin, KEY, terms.add(begin, many))
+    mine = terms.within(begin, KEY, begin + many)
     once = terms.choice(mine, number(1), number(0))
-    unmasked = terms.both(mine, terms.no(as_number(masked).as_condition))
+    unmasked = mine & ~as_number(masked).as_condition
     return (
-        Number(terms.add(visits.term, once), INT32),
-        Number(terms.either(bare.term, unmasked), BOOL),
+        Number(visits.term + once, INT32),
+        Number(bare.term | unmasked, BOOL),
     )
 
 

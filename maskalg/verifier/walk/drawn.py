@@ -79,8 +79,8 @@ def _instruction(statement: str, lanes: list[dict[str, Term]], counter: Term) ->
                 continue
             most = _known(values[1])
             registers[target] = counter
-            more = terms.add(counter, number(1))
-            counter = terms.choice(terms.greater_equal(counter, most), number(0), more)
+            more = counter + 1
+            counter = terms.choice(counter >= most, number(0), more)
         else:
             raise NotDefined(f"the instruction {statement!r}")
     return counter
@@ -104,33 +104,30 @@ def _draws(walker: Walker) -> None:
     module = walker.reader.module
     total, programs = (walker.unknown(name, 1, 2**30).term for name in ("total", "programs"))
     d, other, row = (walker.unknown(name, 0, 2**30).term for name in ("d", "another d", "row"))
-    walker.given.append(terms.greater_equal(total, programs))
+    walker.given.append(total >= programs)
     statements = _body(module, "draw_row")
     if "row = gl.num_programs(0) + _drawn(drawn.counter_ptr, total)" not in statements:
         raise NotDefined("the row that is drawn")
     drawn, after = draw(module, d, total)
-    last = terms.equal(d, terms.subtract(total, number(1)))
-    below = terms.greater(total, d)
-    walker.claim("draw d gives d", terms.either(terms.no(below), terms.equal(drawn, d)))
-    walker.claim("the counter is d + 1, and 0 behind the last draw", terms.either(
-        terms.no(below), terms.equal(after, terms.choice(last, number(0), terms.add(d, number(1))))
-    ))  # fmt: skip
-    rows = [terms.add(programs, each) for each in (d, other)]
-    walker.claim("no two draws give a row", terms.either(
-        terms.no(terms.equal(*rows)), terms.equal(d, other)
-    ))  # fmt: skip
+    last = terms.equal(d, total - 1)
+    below = total > d
+    walker.claim("draw d gives d", ~below | terms.equal(drawn, d))
     walker.claim(
-        "no draw gives a row that a program begins with", terms.greater_equal(rows[0], programs)
+        "the counter is d + 1, and 0 behind the last draw",
+        ~below | terms.equal(after, terms.choice(last, number(0), d + 1)),
     )
+    rows = [programs + each for each in (d, other)]
+    walker.claim("no two draws give a row", ~terms.equal(*rows) | terms.equal(d, other))
+    walker.claim("no draw gives a row that a program begins with", rows[0] >= programs)
     # Rows handed out so far are 0..programs + d - 1; those below `total` have a draw each at most,
     # and one each in the end.
     handed = terms.least(rows[0], total)
-    ended = terms.either(terms.no(terms.equal(d, handed)), terms.equal(d, total))
+    ended = ~terms.equal(d, handed) | terms.equal(d, total)
     walker.claim("as many draws as rows, in the end", ended)
-    walker.claim("each row is a program's first one or drawn", terms.either(
-        terms.greater_equal(row, total), terms.greater(programs, row),
-        terms.within(number(0), terms.subtract(row, programs), total),
-    ))  # fmt: skip
+    walker.claim(
+        "each row is a program's first one or drawn",
+        (row >= total) | (programs > row) | terms.within(number(0), row - programs, total),
+    )
 
 
 def _places(walker: Walker) -> None:
@@ -160,11 +157,11 @@ def _places(walker: Walker) -> None:
         "a place is one of them", terms.both(*between(0, evaluated(place, done), places - 1))
     )
     for more in range(1, places):
-        apart = terms.equal(evaluated(place, done), evaluated(place, terms.add(done, number(more))))
-        walker.claim("rows that are in memory together lie apart", terms.no(apart))
-    again = terms.add(done, number(places))
+        apart = terms.equal(evaluated(place, done), evaluated(place, done + more))
+        walker.claim("rows that are in memory together lie apart", ~apart)
+    again = done + places
     walker.claim("a place returns", terms.equal(evaluated(place, done), evaluated(place, again)))
-    turned = terms.add(evaluated(phase, done), evaluated(phase, again))
+    turned = evaluated(phase, done) + evaluated(phase, again)
     walker.claim("its phase turns", terms.equal(turned, number(1)))
     zero = evaluated(phase, number(0))
     walker.claim("at first a barrier is in phase 0", terms.equal(zero, number(0)))

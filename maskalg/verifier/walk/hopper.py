@@ -64,13 +64,13 @@ class _Walk:
 
     def invariant(self, state: _State, turns: Term) -> Term:
         """Touched tiles before the run are visited, what is left is a run, and i counts turns."""
-        done = terms.both(TOUCHED, terms.greater(state.tile, TILE))
+        done = TOUCHED & (state.tile > TILE)
         return terms.both(
-            terms.at_least(state.tile),
+            state.tile >= 0,
             *conditions(state.tile, state.run, TOUCHED, UNFULL, TILE).values(),
             terms.equal(state.visits, terms.choice(done, number(1), number(0))),
-            terms.either(terms.no(state.bare), terms.no(UNFULL)),
-            terms.equal(state.i, terms.add(self.first, turns)),
+            ~state.bare | ~UNFULL,
+            terms.equal(state.i, self.first + turns),
         )
 
     def begun(self) -> _State:
@@ -80,16 +80,14 @@ class _Walk:
 
     def after(self, state: _State) -> _State:
         """The state after a tile was visited and `next_tile` (`runs.next_tile`) was called."""
-        self.walker.claim(
-            "a tile is gone over only if there is one", terms.greater(NO_TILE, state.tile)
-        )
+        self.walker.claim("a tile is gone over only if there is one", state.tile < NO_TILE)
         mine = terms.equal(state.tile, TILE)
         new = self.unknown()._replace(
             i=state.i,
-            visits=terms.add(state.visits, terms.choice(mine, number(1), number(0))),
-            bare=terms.either(state.bare, terms.both(mine, terms.no(state.partial))),
+            visits=state.visits + terms.choice(mine, number(1), number(0)),
+            bare=state.bare | (mine & ~state.partial),
         )
-        follows = terms.add(state.tile, number(1))
+        follows = state.tile + 1
         self.walker.given += conditions(follows, new.run, TOUCHED, UNFULL, TILE).values()
         return new
 
@@ -102,7 +100,7 @@ class _Walk:
             elif isinstance(statement, ast.AugAssign) and ast.unparse(statement.target) == "i":
                 if text != "i += 1":
                     raise NotDefined(f"the step {text!r}")
-                state = state._replace(i=terms.add(state.i, number(1)))
+                state = state._replace(i=state.i + 1)
             elif isinstance(statement, ast.While) and of_run(statement.test):
                 state = self.loop(statement, state, options)
             elif isinstance(statement, ast.If) and moves_walk(statement):
@@ -116,7 +114,7 @@ class _Walk:
         chosen = options.setdefault(ast.unparse(statement.test), True)
         if of_run(statement.test):
             more = self.holds(statement.test, state)
-            self.walker.given.append(more if chosen else terms.no(more))
+            self.walker.given.append(more if chosen else ~more)
         return self.read(statement.body if chosen else statement.orelse, state, options)
 
     def holds(self, test: ast.expr, state: _State) -> Term:
@@ -125,7 +123,7 @@ class _Walk:
         return as_number(self.walker.reader.evaluated(test, {"run": run})).as_condition
 
     def loop(self, loop: ast.While, state: _State, options: dict[str, bool]) -> _State:
-        turns = terms.subtract(state.i, self.first)
+        turns = state.i - self.first
         self.walker.claim("the walk is begun", self.invariant(state, turns))
         known = list(self.walker.given)
         state = self.unknown()
@@ -134,10 +132,10 @@ class _Walk:
         more = self.holds(loop.test, state)
         self.walker.given += [*between(0, state.i, 2**30), more]
         new = self.read(loop.body, state, options)
-        following = self.invariant(new, terms.add(turns, number(1)))
+        following = self.invariant(new, turns + 1)
         self.walker.claim("a turn goes on by one tile", following)
-        self.walker.claim("the walk ends", terms.greater(new.tile, state.tile))
-        self.walker.given = [*known, self.invariant(state, turns), terms.no(more)]
+        self.walker.claim("the walk ends", new.tile > state.tile)
+        self.walker.given = [*known, self.invariant(state, turns), ~more]
         return state
 
 
@@ -170,7 +168,7 @@ def _loops(name: str, walker: Walker) -> None:
             state = walk.read(body[1:], walk.begun(), options)
             done = terms.choice(TOUCHED, number(1), number(0))
             walk.walker.claim("every touched tile once", terms.equal(state.visits, done))
-            bare = terms.either(terms.no(state.bare), terms.no(UNFULL))
+            bare = ~state.bare | ~UNFULL
             walk.walker.claim("none without a mask that needs it", bare)
             if set(options) != set(tests):
                 tests = options
@@ -215,19 +213,18 @@ def _ring(walker: Walker) -> None:
         stage, phase = at(i, stages)
         walker.claim("a stage is one of the ring's", terms.both(*between(0, stage, stages - 1)))
         for more in range(1, stages):
-            other, _ = at(terms.add(i, number(more)), stages)
-            walker.claim("tiles lie apart", terms.no(terms.equal(stage, other)))
-        again, turned = at(terms.add(i, number(stages)), stages)
+            other, _ = at(i + more, stages)
+            walker.claim("tiles lie apart", ~terms.equal(stage, other))
+        again, turned = at(i + stages, stages)
         walker.claim("a stage returns", terms.equal(stage, again))
-        walker.claim("its phase turns", terms.equal(terms.add(phase, turned), number(1)))
+        walker.claim("its phase turns", terms.equal(phase + turned, number(1)))
     one = _Options(True)
     key, value = (
-        [walker.call(f"{name}_of_tile", Number(terms.add(i, number(more)), INT32), one).term
-         for more in (0, 1)]
+        [walker.call(f"{name}_of_tile", Number(i + more, INT32), one).term for more in (0, 1)]
         for name in ("key", "value")
-    )  # fmt: skip
-    walker.claim("values follow their keys", terms.equal(value[0], terms.add(key[0], number(1))))
-    walker.claim("keys follow values", terms.equal(key[1], terms.add(value[0], number(1))))
+    )
+    walker.claim("values follow their keys", terms.equal(value[0], key[0] + 1))
+    walker.claim("keys follow values", terms.equal(key[1], value[0] + 1))
 
 
 def _order(walker: Walker) -> None:
@@ -236,8 +233,8 @@ def _order(walker: Walker) -> None:
         for from_last in (0, 1):
             end = Number(number(from_last), INT32)
             found = walker.call("tile_in_order", j, end, length, block).term
-            last = terms.quotient(terms.subtract(length.term, number(1)), number(block))
-            wanted = terms.subtract(last, j.term) if from_last else j.term
+            last = (length.term - 1) // block
+            wanted = last - j.term if from_last else j.term
             walker.claim("the tile", terms.equal(found, wanted))
 
 

@@ -126,15 +126,15 @@ class Facts:
         places: dict[Term, None] = {}
         for said in spoken:
             place = terms.variable(f"the place in {said.serial}")
-            found.append(terms.either(terms.no(said), self._lies(said, place)))
+            found.append(~said | self._lies(said, place))
             places.update(dict.fromkeys((place, *self._lists[said.data].changed)))
         for term in (*given, *found, claim):
             if term is claim or not of_any_place(term):
                 entries = [part for part in term.walk() if part.op == "entry"]
                 places.update(dict.fromkeys(entry.args[0] for entry in entries))
         for said, place in itertools.product(spoken, places):
-            found.append(terms.either(terms.no(self._lies(said, place)), said))
-        after = dict.fromkeys([terms.add(place, terms.number(1)) for place in places]) | places
+            found.append(~self._lies(said, place) | said)
+        after = dict.fromkeys([place + 1 for place in places]) | places
         for term in filter(of_any_place, given):
             for place in after if _of_neighbours(term) else places:
                 found.append(terms.replaced(term, {PLACE: place}.get))
@@ -143,7 +143,7 @@ class Facts:
     def _lies(self, said: Term, place: Term) -> Term:
         count, key = said.args
         lies = self._lists[said.data].holds(place, key)
-        return terms.both(terms.within(terms.number(0), place, count), lies)
+        return terms.within(terms.number(0), place, count) & lies
 
 
 def of_any_place(term: Term) -> bool:

@@ -197,8 +197,8 @@ class Walker:
             """A tile is within the first i + 1 if it is within the first i, or in interval i."""
             if terms.is_number(count) and terms.value_of_number(count) <= 0:
                 return terms.FALSE
-            before = terms.subtract(count, terms.number(1))
-            return terms.either(word(before, tile), inside(table.at(before), tile))
+            before = count - 1
+            return word(before, tile) | inside(table.at(before), tile)
 
         name = f"within {table.name}"
         self._meanings[name] = meaning
@@ -215,7 +215,7 @@ class Walker:
             for part in term.walk():
                 for times, whole in self._orders:
                     if part.op == "quotient" and part.args[1] is times and part is not whole:
-                        for one in (part, terms.negate(part)):
+                        for one in (part, -part):
                             laws.update(dict.fromkeys(ordered(one, whole, times)))
                 meaning = self._meanings.get(part.data) if part.op == "apply" else None
                 if meaning is not None:
@@ -249,10 +249,10 @@ class Walker:
         if counter is not None:
             # A range goes up from its start; in steps of 1 it does not pass its end.
             start, end, step = (as_number(each).term for each in ends)
-            self.given.append(terms.greater_equal(scope[counter].term, start))
+            self.given.append(scope[counter].term >= start)
             if step is terms.number(1):
                 most = terms.most(start, end)
-                self.given.append(terms.greater_equal(most, scope[counter].term))
+                self.given.append(most >= scope[counter].term)
         known = list(self.given)
 
         def condition(scope: dict[str, Any]) -> Term:
@@ -270,18 +270,18 @@ class Walker:
                 raise NotDefined(f"a result within the loop {name!r}")
         if counter is not None:
             step = as_number(ends[2]).term
-            self.claim(f"{name} goes on", terms.greater(step, terms.number(0)))
-            turn[counter] = Number(terms.add(scope[counter].term, step), scope[counter].type)
+            self.claim(f"{name} goes on", step > 0)
+            turn[counter] = Number(scope[counter].term + step, scope[counter].type)
         self._claim_all(reader, invariants, turn, f"{name} is kept by a turn")
         for measure in _comments(reader.module, loop, _MEASURE):
             left, rest = (
                 self._stated(reader, measure, each, number=True) for each in (scope, turn)
             )
-            self.claim(f"{name} ends", terms.both(terms.greater(left, rest), terms.at_least(left)))
+            self.claim(f"{name} ends", (left > rest) & (left >= 0))
         if counter is None and not _comments(reader.module, loop, _MEASURE):
             raise NotDefined(f"the loop {name!r}, which states no end")
         # After the loop.
-        self.given = [*known, *before, terms.no(condition(scope))]
+        self.given = [*known, *before, ~condition(scope)]
 
     def _claim_all(
         self, reader: Reader, invariants: list[str], scope: dict[str, Any], text: str
@@ -349,11 +349,11 @@ def inside(interval: tuple[Any, Any], tile: Term) -> Term:
 
 def ordered(x: Term, y: Term, times: Term) -> list[Term]:
     """Products keep the order of integers: x < y gives x * times + times <= y * times."""
-    products = [terms.multiply(each, times) for each in (x, y)]
+    products = [each * times for each in (x, y)]
     found = []
     for (one, other), (low, high) in (((x, y), products), ((y, x), products[::-1])):
-        less = terms.greater(other, one)
-        found.append(terms.either(terms.no(less), terms.greater_equal(high, terms.add(low, times))))
+        less = other > one
+        found.append(~less | (high >= low + times))
     return found
 
 
@@ -371,7 +371,7 @@ class _Stores(ast.NodeTransformer):
 
 def _implies(premise: Any, conclusion: Any) -> Number:
     first, second = (as_number(part).as_condition for part in (premise, conclusion))
-    return Number(terms.either(terms.no(first), second), BOOL)
+    return Number(~first | second, BOOL)
 
 
 def _zero(shape: tuple[int, ...], of: Type) -> Number:

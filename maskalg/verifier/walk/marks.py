@@ -58,20 +58,16 @@ def found_in_row(j: Term, found: Any, kept: Term, dropped: Term, tile: Term) -> 
     first, full, partial = (as_number(part).term for part in found)
     in_full, in_partial = (terms.within(first, tile, end) for end in (full, partial))
     return {
-        "it begins at j or later": terms.greater_equal(first, terms.least(j, NO_TILE)),
-        "it has a tile, or there is no further one": terms.either(
-            terms.both(terms.equal(first, NO_TILE), terms.equal(partial, NO_TILE),
-                       terms.greater_equal(NO_TILE, full)),
-            terms.both(terms.greater(partial, first), terms.greater_equal(NO_TILE, partial),
-                       terms.greater_equal(NO_TILE, full)),
-        ),
-        "no tile between j and it keeps a pair": terms.either(
-            terms.no(kept), terms.greater(j, tile), terms.greater_equal(tile, first)
-        ),
-        "its tiles keep a pair": terms.either(terms.no(in_partial), kept),
-        "its full tiles keep a pair": terms.either(terms.no(in_full), kept),
-        "its full tiles drop none": terms.either(terms.no(in_full), terms.no(dropped)),
-    }  # fmt: skip
+        "it begins at j or later": first >= terms.least(j, NO_TILE),
+        "it has a tile, or there is no further one": (
+            terms.equal(first, NO_TILE) & terms.equal(partial, NO_TILE) & (full <= NO_TILE)
+        )
+        | ((partial > first) & (partial <= NO_TILE) & (full <= NO_TILE)),
+        "no tile between j and it keeps a pair": ~kept | (j > tile) | (tile >= first),
+        "its tiles keep a pair": ~in_partial | kept,
+        "its full tiles keep a pair": ~in_full | kept,
+        "its full tiles drop none": ~in_full | ~dropped,
+    }
 
 
 def _of_a_row(walker: Walker) -> None:
@@ -79,9 +75,9 @@ def _of_a_row(walker: Walker) -> None:
     many = terms.variable("tiles of a cell")
     for block in BLOCKS:
         sizes = [number(side) for side in SIDES if side < block]
-        for side in (*sizes, terms.multiply(number(block), many)):
+        for side in (*sizes, block * many):
             own = about_tiles(walker.again())
-            own.given += [terms.greater(many, number(0)), *between(1, side, LONGEST)]
+            own.given += [many > 0, *between(1, side, LONGEST)]
             _of_cells(own, block, side)
 
 
@@ -90,9 +86,9 @@ def _of_cells(walker: Walker, block: int, side: Term) -> None:
     j = walker.unknown("j", 0, _FARTHEST)
     row, columns = (walker.unknown(name, 0, _MOST_CELLS) for name in ("row", "columns"))
     length, grain_bits = walker.unknown("length", 1, 2**30), walker.unknown("grain_bits", 6, 28)
-    cells = terms.multiply(columns.term, side)
-    walker.given += [terms.greater_equal(cells, length.term), *between(0, cells, 2**31 - 1)]
-    walker.given += between(0, terms.multiply(row.term, columns.term), _MOST_CELLS)
+    cells = columns.term * side
+    walker.given += [cells >= length.term, *between(0, cells, 2**31 - 1)]
+    walker.given += between(0, row.term * columns.term, _MOST_CELLS)
     tile = _Tile(block, side, columns.term, length.term)
     walker.given += tile.facts()
 
@@ -108,14 +104,15 @@ def _of_cells(walker: Walker, block: int, side: Term) -> None:
 
     def load(pointer: Pointer, mask: Any, other: Any) -> Number:
         at, inside = plain(pointer.at, as_number(mask).as_condition)
-        rest = terms.subtract(at, terms.multiply(number(2), row.term, columns.term))
+        rest = at - 2 * row.term * columns.term
         column, end = (of(rest, number(2)) for of in (terms.quotient, terms.remainder))
         if not terms.is_number(end):
             raise NotDefined(f"entry {rest} of the marks of a row")
-        walker.claim("a cell of the row is looked up", terms.either(
-            terms.no(inside), terms.within(number(0), column, columns.term)
-        ))  # fmt: skip
-        walker.given += [terms.either(terms.no(inside), fact) for fact in tile.stored(column)]
+        walker.claim(
+            "a cell of the row is looked up",
+            ~inside | terms.within(number(0), column, columns.term),
+        )
+        walker.given += [~inside | fact for fact in tile.stored(column)]
         value = _PAST if terms.value_of_number(end) else _CODE
         return Number(terms.choice(inside, value, as_number(other).term), INT32)
 
@@ -129,7 +126,7 @@ def _of_cells(walker: Walker, block: int, side: Term) -> None:
 
 
 _FIRST, _PAST, _IS_PARTIAL = (terms.variable(name) for name in ("cell", "cell past", "partial"))
-_CODE: Final = terms.add(terms.multiply(number(2), _FIRST), _IS_PARTIAL)
+_CODE: Final = 2 * _FIRST + _IS_PARTIAL
 """The first number of a cell's stored run: twice its first cell, plus 1 if PARTIAL; the second is
 the cell past the run."""
 
@@ -166,46 +163,37 @@ class _Tile:
 
     def overlaps(self, cell: Term, past: Term) -> Term:
         """Whether a position of cells cell <= x < past lies in the tile and below the length."""
-        begin = terms.multiply(number(self.block), TILE)
-        until = terms.least(terms.add(begin, number(self.block)), self.length)
-        ends = [terms.multiply(self.side, each) for each in (cell, past)]
-        return terms.both(
-            terms.greater(past, cell), terms.greater(until, begin),
-            terms.greater(until, ends[0]), terms.greater(ends[1], begin),
-        )  # fmt: skip
+        begin = self.block * TILE
+        until = terms.least(begin + self.block, self.length)
+        ends = [self.side * each for each in (cell, past)]
+        return (past > cell) & (until > begin) & (until > ends[0]) & (ends[1] > begin)
 
     def facts(self) -> list[Term]:
         """Kept and dropped pairs lie in cells, or past the last key."""
         kept, dropped = (
-            terms.both(self.overlaps(cell, terms.add(cell, number(1))),
-                       terms.within(number(0), cell, self.columns))
+            self.overlaps(cell, cell + 1) & terms.within(number(0), cell, self.columns)
             for cell in (_KEPT_CELL, _DROPPED_CELL)
-        )  # fmt: skip
-        return [
-            terms.either(terms.no(KEPT), kept),
-            terms.either(terms.no(DROPPED), self._cut(), dropped),
-        ]  # fmt: skip
+        )
+        return [~KEPT | kept, ~DROPPED | self._cut() | dropped]
 
     def stored(self, column: Term) -> list[Term]:
         """Facts about the tile that follow from the run stored for a cell."""
-        some = terms.greater(self.columns, _FIRST)
-        of_run = terms.both(some, terms.within(_FIRST, _DROPPED_CELL, _PAST))
-        lies = [terms.greater_equal(_FIRST, column), terms.greater(_PAST, _FIRST),
-                terms.greater_equal(self.columns, _PAST)]  # fmt: skip
+        some = self.columns > _FIRST
+        of_run = some & terms.within(_FIRST, _DROPPED_CELL, _PAST)
+        lies = [column <= _FIRST, _PAST > _FIRST, self.columns >= _PAST]
         return [
             *between(0, _IS_PARTIAL, 1), *between(0, _FIRST, 2**29), *between(0, _PAST, 2**29),
             terms.choice(some, terms.both(*lies), terms.equal(_PAST, self.columns)),
             # The cells before it are EMPTY, its own are not, and are FULL if it is not PARTIAL.
-            terms.either(terms.no(KEPT), terms.no(terms.within(column, _KEPT_CELL, _FIRST))),
-            terms.either(terms.no(some), terms.no(self.overlaps(_FIRST, _PAST)), KEPT),
-            terms.either(terms.no(DROPPED), terms.equal(_IS_PARTIAL, number(1)),
-                         terms.no(of_run), self._cut()),
+            ~KEPT | ~terms.within(column, _KEPT_CELL, _FIRST),
+            ~some | ~self.overlaps(_FIRST, _PAST) | KEPT,
+            ~DROPPED | terms.equal(_IS_PARTIAL, number(1)) | ~of_run | self._cut(),
         ]  # fmt: skip
 
     def _cut(self) -> Term:
         """Whether the tile reaches past the length."""
         every = number(self.block)
-        return terms.greater(terms.add(terms.multiply(every, TILE), every), self.length)
+        return every * TILE + every > self.length
 
 
 # --- rows of cells --------------------------------------------------------------------------------
@@ -219,11 +207,11 @@ def _of_rows(walker: Walker) -> None:
     first_row = walker.unknown("first_row", 0, LONGEST)
     length = walker.unknown("kv_len", 1, LONGEST)
     side = power_of_two(grain_bits.term)
-    walker.given += [*between(1, side, LONGEST), terms.greater_equal(q1.term, q0.term)]
-    begin, last, own = (terms.quotient(each.term, side) for each in (q0, q1, query))
+    walker.given += [*between(1, side, LONGEST), q1.term >= q0.term]
+    begin, last, own = (each.term // side for each in (q0, q1, query))
     for pair in itertools.combinations((begin, last, own), 2):
         walker.given += ordered(*pair, side)
-    begin, last, own = (terms.add(first_row.term, each) for each in (begin, last, own))
+    begin, last, own = (first_row.term + each for each in (begin, last, own))
 
     def told(row: Term) -> tuple[Term, Term]:
         kept, dropped = (
@@ -234,19 +222,19 @@ def _of_rows(walker: Walker) -> None:
     def up_to(name: str, place: int) -> Callable[..., Number]:
         def meaning(row: Term) -> Term:
             """The condition in this row, or in one of the rows before it."""
-            before = terms.apply(name, terms.subtract(row, number(1)), sort="bool")
-            return terms.either(told(row)[place], terms.both(terms.greater(row, begin), before))
+            before = terms.apply(name, row - 1, sort="bool")
+            return told(row)[place] | ((row > begin) & before)
 
         of_first = terms.apply(name, begin, sort="bool")
         walker.given.append(terms.same(of_first, told(begin)[place]))
         return walker.mean(name, meaning)
 
     def found(j: Any, marks: Any, row: Any, columns: Any, grain: Any, total: Any, of: int) -> Any:
-        at, cells = as_number(j).term, terms.multiply(as_number(columns).term, side)
+        at, cells = as_number(j).term, as_number(columns).term * side
         passed = grain.term is grain_bits.term and total.term is length.term and of == 64
         walker.claim("its cells hold all keys", terms.both(
-            terms.truth(passed), terms.greater_equal(cells, length.term),
-            terms.greater(number(2**31), cells), *between(0, at, _FARTHEST),
+            terms.truth(passed), cells >= length.term,
+            cells < 2**31, *between(0, at, _FARTHEST),
         ))  # fmt: skip
         return _any_found(walker, at, *told(as_number(row).term), TILE)
 
@@ -254,10 +242,9 @@ def _of_rows(walker: Walker) -> None:
     kept, dropped = up_to("kept", 0), up_to("dropped", 1)
     run = walker.call("run_of_marks", j, q0, q1, _MARKS, first_row, grain_bits, length, 64)
     claim_run(walker, j.term, run, *[of(Number(last, INT32)).term for of in (kept, dropped)])
-    among = terms.both(terms.greater_equal(query.term, q0.term),
-                       terms.greater_equal(q1.term, query.term))  # fmt: skip
-    within = terms.both(terms.greater_equal(own, begin), terms.greater_equal(last, own))
-    walker.claim("the row of each query is among them", terms.either(terms.no(among), within))
+    among = (query.term >= q0.term) & (q1.term >= query.term)
+    within = (own >= begin) & (last >= own)
+    walker.claim("the row of each query is among them", ~among | within)
 
 
 def _any_found(walker: Walker, j: Term, kept: Term, dropped: Term, tile: Term) -> _Found:
@@ -283,19 +270,19 @@ def _of_cells_either_way(walker: Walker, block: int, from_last: int) -> None:
     length = walker.unknown("kv_len", 1, LONGEST)
     # A cell has a multiple of 64 positions, so that four cells are whole tiles.
     sixty_fours = terms.variable("positions of a cell, in 64s")
-    side = terms.multiply(number(64), sixty_fours)
-    four = terms.multiply(number(4), side)
+    side = 64 * sixty_fours
+    four = 4 * side
     walker.given += between(1, sixty_fours, 2**20)
-    fours = terms.quotient(terms.add(length.term, four, number(-1)), four)
-    filled = terms.multiply(fours, four)
-    count = terms.quotient(terms.add(length.term, number(block - 1)), number(block))
-    skipped = terms.subtract(terms.quotient(filled, number(block)), count)
+    fours = (length.term + four - 1) // four
+    filled = fours * four
+    count = (length.term + (block - 1)) // block
+    skipped = filled // block - count
     if not from_last:
         skipped = number(0)
-    walker.given.append(terms.either(terms.no(KEPT), terms.greater(count, TILE)))
+    walker.given.append(~KEPT | (count > TILE))
     size = {power_of_two(grain_bits.term): side}
     of_row = power_of_two(terms.most(grain_bits.term, number(7)))
-    row_of_keys = terms.add(first_row.term, terms.quotient(q0.term, of_row))
+    row_of_keys = first_row.term + q0.term // of_row
     walker.given += between(128, of_row, LONGEST)
 
     def plain(value: Any) -> Term:
@@ -303,14 +290,14 @@ def _of_cells_either_way(walker: Walker, block: int, from_last: int) -> None:
 
     def found(j: Any, marks: Any, row: Any, columns: Any, grain: Any, total: Any, of: int) -> Any:
         at, row, columns, total = map(plain, (j, row, columns, total))
-        own = terms.add(terms.multiply(number(2), row_of_keys), number(from_last))
+        own = 2 * row_of_keys + from_last
         walker.claim("the row of the keys, from this end", terms.equal(row, own))
-        cells = terms.multiply(columns, side)
+        cells = columns * side
         walker.claim("its cells hold all keys", terms.both(
-            terms.greater_equal(cells, total), *between(0, cells, 2**31 - 1),
+            cells >= total, *between(0, cells, 2**31 - 1),
             *between(1, total, 2**30), *between(0, at, _FARTHEST), terms.truth(of == block),
         ))  # fmt: skip
-        return _any_found(walker, at, KEPT, DROPPED, terms.add(TILE, skipped))
+        return _any_found(walker, at, KEPT, DROPPED, TILE + skipped)
 
     walker.define("_marked_run", found)
     from_end = Number(number(from_last), INT32)

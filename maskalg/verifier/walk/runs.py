@@ -34,18 +34,14 @@ def conditions(j: Term, run: Any, touched: Term, unfull: Term, tile: Term) -> di
     first, end = (as_number(part).term for part in run[:2])
     masked = as_number(run[2]).as_condition
     within = inside(run[:2], tile)
-    some = terms.both(terms.greater(end, first), terms.greater_equal(NO_TILE, end))
-    none = terms.both(terms.equal(first, NO_TILE), terms.equal(end, NO_TILE))
+    some = (end > first) & (end <= NO_TILE)
+    none = terms.equal(first, NO_TILE) & terms.equal(end, NO_TILE)
     return {
-        "it begins at j or later": terms.greater_equal(first, j),
-        "it has a tile, or there is no further one": terms.either(none, some),
-        "no touched tile lies between j and it": terms.either(
-            terms.no(touched), terms.greater(j, tile), terms.greater_equal(tile, first)
-        ),
-        "its tiles are touched": terms.either(terms.no(within), touched),
-        "without a mask its tiles have no pair to drop": terms.either(
-            terms.no(within), masked, terms.no(unfull)
-        ),
+        "it begins at j or later": first >= j,
+        "it has a tile, or there is no further one": none | some,
+        "no touched tile lies between j and it": ~touched | (j > tile) | (tile >= first),
+        "its tiles are touched": ~within | touched,
+        "without a mask its tiles have no pair to drop": ~within | masked | ~unfull,
     }
 
 
@@ -66,48 +62,45 @@ def _tiles(walker: Walker) -> None:
     kv_len, block = walker.unknown("kv_len", 0), walker.unknown("BLOCK", 16, 2**10)
     some = Number(terms.variable("some", "bool"), BOOL)
     first, end = walker.call("tiles", low, high, some, kv_len, block)
-    begin = terms.multiply(TILE, block.term)
+    begin = TILE * block.term
     least = terms.most(begin, low.term, number(0))
-    keys = terms.subtract(terms.add(begin, block.term), number(1))
-    most = terms.least(keys, high.term, terms.subtract(kv_len.term, number(1)))
-    has_key = terms.both(some.term, terms.greater_equal(most, least))
+    keys = begin + block.term - 1
+    most = terms.least(keys, high.term, kv_len.term - 1)
+    has_key = some.term & (most >= least)
     found = inside((first, end), TILE)
     # Tiles before and after those of the first and the last key.
-    for key in (terms.most(low.term, number(0)),
-                terms.least(high.term, terms.subtract(kv_len.term, number(1)))):  # fmt: skip
-        walker.given += ordered(terms.quotient(key, block.term), TILE, block.term)
-    walker.claim("a tile of the interval holds a key", terms.either(terms.no(found), has_key))
-    walker.claim("a tile that holds a key is in it", terms.either(terms.no(has_key), found))
-    walker.claim("its ends are tiles", terms.both(
-        *[terms.both(terms.at_least(each.term), terms.greater_equal(NO_TILE, each.term))
-          for each in (first, end)]
-    ))  # fmt: skip
+    for key in (terms.most(low.term, number(0)), terms.least(high.term, kv_len.term - 1)):
+        walker.given += ordered(key // block.term, TILE, block.term)
+    walker.claim("a tile of the interval holds a key", ~found | has_key)
+    walker.claim("a tile that holds a key is in it", ~has_key | found)
+    walker.claim(
+        "its ends are tiles",
+        terms.both(*[(each.term >= 0) & (each.term <= NO_TILE) for each in (first, end)]),
+    )
 
 
 def _of_spans(walker: Walker) -> None:
     about_tiles(walker)
     touched = Table("touched", terms.variable("touched intervals"))
     unfull = Table("unfull", terms.variable("intervals with a pair to drop"))
-    walker.given += [terms.at_least(table.count) for table in (touched, unfull)]
+    walker.given += [table.count >= 0 for table in (touched, unfull)]
     j = walker.unknown("j", 0, 2**30)
     kv_len, block = walker.unknown("kv_len", 0), walker.unknown("BLOCK", 16, 2**10)
-    past = terms.quotient(kv_len.term, block.term)
-    walker.given.append(terms.greater(NO_TILE, past))
+    past = kv_len.term // block.term
+    walker.given.append(past < NO_TILE)
 
     def cut(table: Table, count: Any, tile: Any) -> Number:
         """Whether a tile lies in an interval, or reaches past the last key."""
         at = as_number(tile).term
         lies_in = walker.within(table, count, tile).term
-        return Number(terms.either(lies_in, terms.greater_equal(at, past)), BOOL)
+        return Number(lies_in | (at >= past), BOOL)
 
     walker.define("cut", cut)
     run, tile = walker.call("run_of_spans", j, touched, unfull, kv_len, block), walker.names["t"]
     of_tile = (walker.within(touched, Number(touched.count, INT32), tile).term,
                cut(unfull, Number(unfull.count, INT32), tile).term)  # fmt: skip
     claim_run(walker, j.term, run, *of_tile)
-    full = terms.either(
-        terms.no(inside(run[:2], TILE)), terms.no(as_number(run[2]).term), of_tile[1]
-    )
+    full = ~inside(run[:2], TILE) | ~as_number(run[2]).term | of_tile[1]
     walker.claim("with a mask its tiles have a pair to drop", full)
 
 
@@ -120,17 +113,15 @@ def _either_way(from_last: int, walker: Walker) -> None:
     j = walker.unknown("j", 0, 2**30)
     kv_len = walker.unknown("kv_len", 1, 2**30 - 2**11)
     block = walker.unknown("BLOCK", 16, 2**10)
-    count = terms.quotient(terms.add(kv_len.term, block.term, number(-1)), block.term)
-    past = terms.quotient(kv_len.term, block.term)
+    count = (kv_len.term + block.term - 1) // block.term
+    past = kv_len.term // block.term
     walker.given += ordered(count, past, block.term)
-    apart = terms.subtract(count, past)
-    walker.show("the last tile is whole or cut", terms.both(
-        terms.greater(NO_TILE, count), *between(0, apart, 1)
-    ))  # fmt: skip
+    apart = count - past
+    walker.show("the last tile is whole or cut", terms.both(count < NO_TILE, *between(0, apart, 1)))
 
     def interval(name: str) -> tuple[Number, Number]:
         first, end = (walker.unknown(f"{name} {side}", 0, 2**30 - 1) for side in ("from", "to"))
-        walker.given.append(terms.greater_equal(count, end.term))
+        walker.given.append(count >= end.term)
         return first, end
 
     spans = [
@@ -140,9 +131,9 @@ def _either_way(from_last: int, walker: Walker) -> None:
 
     def of_spans(j: Any, touched: Any, unfull: Any, length: Any, block: Any) -> Any:
         # `run_of_spans` takes tiles from length // block on as cut: here none of the row's.
-        at = terms.quotient(as_number(length).term, as_number(block).term)
+        at = as_number(length).term // as_number(block).term
         walker.claim("all tiles are whole ones", terms.equal(at, count))
-        behind = terms.greater_equal(TILE, count)
+        behind = count <= TILE
         is_cut = terms.either(*[inside(pair, TILE) for pair in unfull], behind)
         is_touched = terms.either(*[inside(pair, TILE) for pair in touched])
         return any_run(walker, as_number(j).term, is_touched, is_cut)
@@ -151,11 +142,9 @@ def _either_way(from_last: int, walker: Walker) -> None:
     run = walker.call(
         "run_of_spans_either_way", j, Number(number(from_last), INT32), *spans, kv_len, block
     )
-    tile = terms.subtract(terms.subtract(count, number(1)), TILE) if from_last else TILE
+    tile = count - 1 - TILE if from_last else TILE
     is_touched = terms.either(*[inside(pair, tile) for pair in spans[0]])
-    is_cut = terms.either(
-        *[inside(pair, tile) for pair in spans[1]], terms.greater_equal(tile, past)
-    )
+    is_cut = terms.either(*[inside(pair, tile) for pair in spans[1]], tile >= past)
     claim_run(walker, j.term, run, is_touched, is_cut)
 
 
@@ -193,7 +182,7 @@ def next_run(walker: Walker, touched: Term = TOUCHED, unfull: Term = UNFULL) -> 
 
     def found(j: Any, *rest: Any) -> Any:
         at = as_number(j).term
-        walker.claim("runs are asked for from a tile on", terms.at_least(at))
+        walker.claim("runs are asked for from a tile on", at >= 0)
         return any_run(walker, at, touched, unfull)
 
     return found
@@ -215,11 +204,11 @@ def visit(
     mine = inside((first, end), TILE)
     step = getattr(of, "step", None)
     if step is not None:
-        mine = terms.both(mine, _a_step_from(as_number(first).term, as_number(step).term))
+        mine = mine & _a_step_from(as_number(first).term, as_number(step).term)
     checked = terms.both(*[as_number(part).as_condition for part in checks])
     once = terms.choice(mine, number(1), number(0))
-    count = Number(terms.add(visits.term, once), INT32)
-    bare = Number(terms.either(bare.term, terms.both(mine, terms.no(checked))), BOOL)
+    count = Number(visits.term + once, INT32)
+    bare = Number(bare.term | (mine & ~checked), BOOL)
     return (count, bare, *state[2:])
 
 
@@ -228,7 +217,7 @@ def _a_step_from(first: Term, step: Term) -> Term:
     if first.op == "choice":
         chosen, then, otherwise = first.args
         return terms.choice(chosen, _a_step_from(then, step), _a_step_from(otherwise, step))
-    return terms.divides(step, terms.subtract(TILE, first))
+    return terms.divides(step, TILE - first)
 
 
 def count_visits(walker: Walker) -> None:
@@ -239,10 +228,9 @@ def count_visits(walker: Walker) -> None:
 
 def _claim_visited(walker: Walker, state: Any, mine: Term = terms.TRUE) -> None:
     visits, bare = state[:2]
-    wanted = terms.choice(terms.both(TOUCHED, mine), number(1), number(0))
+    wanted = terms.choice(TOUCHED & mine, number(1), number(0))
     walker.claim("a touched tile is visited once, no other is", terms.equal(visits.term, wanted))
-    walker.claim("none with a pair to drop goes without a mask",
-                 terms.either(terms.no(bare.term), terms.no(UNFULL)))  # fmt: skip
+    walker.claim("none with a pair to drop goes without a mask", ~bare.term | ~UNFULL)
 
 
 def _over_runs(one_loop: bool, walker: Walker) -> None:
@@ -260,9 +248,9 @@ def _next_tile(walker: Walker) -> None:
     claim_run(walker, number(0), run, TOUCHED, UNFULL, told="first: {}")
     before = any_run(walker, number(0))
     tile = before[0].term
-    walker.given.append(terms.greater(NO_TILE, tile))
+    walker.given.append(tile < NO_TILE)
     run = walker.call("next_tile", before, (), found, 64)
-    after = terms.add(tile, number(1))
+    after = tile + 1
     claim_run(walker, after, run, TOUCHED, UNFULL, told="next: {}")
 
 
@@ -270,28 +258,27 @@ def _decode(pages: bool, walker: Walker) -> None:
     count_visits(about_tiles(walker))
     walker.define("visit", visit)
     split, splits = walker.unknown("split", 0, 2**15), walker.unknown("splits", 1, 2**15)
-    walker.given.append(terms.greater(splits.term, split.term))
-    apart = terms.subtract(TILE, split.term)
+    walker.given.append(splits.term > split.term)
+    apart = TILE - split.term
     mine = terms.divides(splits.term, apart)
     walker.names |= _OF_TILE | {"mine": Number(mine, BOOL)}
     scope = {"split": split, "splits": splits, "PAGE": int(pages), "NEXT_RUN": next_run(walker)}
     scope |= dict(zip(("acc", "m", "l"), (*NOTHING, None), strict=True))
-    walker.ordered_by(splits.term, terms.quotient(apart, splits.term))
+    walker.ordered_by(splits.term, apart // splits.term)
     walker.run_loop("sums_of_share", scope)
     _claim_visited(walker, (scope["acc"], scope["m"]), mine)
 
 
 def _parts(walker: Walker) -> None:
     splits, one, other = (terms.variable(name) for name in ("splits", "split", "other split"))
-    walker.given += [terms.at_least(TILE), terms.at_least(one), terms.greater(splits, one),
-                     terms.at_least(other), terms.greater(splits, other)]  # fmt: skip
-    has = [terms.divides(splits, terms.subtract(TILE, s)) for s in (one, other)]
-    wholes = [terms.quotient(terms.subtract(TILE, s), splits) for s in (one, other)]
+    walker.given += [TILE >= 0, one >= 0, splits > one, other >= 0, splits > other]
+    has = [terms.divides(splits, TILE - s) for s in (one, other)]
+    wholes = [(TILE - s) // splits for s in (one, other)]
     walker.given += ordered(wholes[0], wholes[1], splits)
     walker.claim("to no other one", terms.either(*map(terms.no, has), terms.equal(one, other)))
-    rest = terms.subtract(TILE, terms.multiply(splits, terms.quotient(TILE, splits)))
-    belongs = terms.divides(splits, terms.subtract(TILE, rest))
-    walker.claim("to one", terms.both(terms.within(number(0), rest, splits), belongs))
+    rest = TILE - splits * (TILE // splits)
+    belongs = terms.divides(splits, TILE - rest)
+    walker.claim("to one", terms.within(number(0), rest, splits) & belongs)
 
 
 def _turns(walker: Walker) -> None:
@@ -299,14 +286,14 @@ def _turns(walker: Walker) -> None:
     about_tiles(walker)
     lane = terms.variable("lane")
     row, tiles = (walker.unknown(name, 0, 2**20) for name in ("row", "tiles"))
-    first_of_row = terms.multiply(row.term, tiles.term)
-    walker.given += [terms.greater(tiles.term, TILE), *between(0, lane, 127)]
+    first_of_row = row.term * tiles.term
+    walker.given += [tiles.term > TILE, *between(0, lane, 127)]
     walker.given += between(0, first_of_row, 2**30)
 
     def store(before: Any, pointer: Pointer, value: Any, mask: Any) -> Number:
         at, inside = settled(walker.given, [pointer.at, as_number(mask).as_condition])
         # The element of tile t is the one at its place.
-        own = terms.add(TILE, first_of_row, lane, terms.negate(at))
+        own = TILE + first_of_row + lane - at
         if lane in own.walk():
             raise NotDefined("elements that are stored apart")
         mine = terms.replaced(terms.both(*between(0, lane, 127), inside), {lane: own}.get)

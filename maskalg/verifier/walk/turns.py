@@ -36,16 +36,16 @@ def _visit(row: Term) -> Term:
 def _at(row: Term) -> list[Term]:
     """Facts about `_before` at one row."""
     none = terms.equal(_before(row), number(0))
-    return [*between(0, _before(row), 2**30), terms.either(terms.greater(row, number(0)), none)]
+    return [*between(0, _before(row), 2**30), (row > 0) | none]
 
 
 def _laws(row: Term) -> list[Term]:
     """Facts about `_before` at a row and at the next one."""
-    after = terms.add(row, number(1))
-    none = terms.either(terms.greater(number(0), row), terms.greater_equal(row, _SIZE))
+    after = row + 1
+    none = (row < 0) | (row >= _SIZE)
     return [
-        terms.equal(_before(after), terms.add(_before(row), _visit(row))),
-        terms.either(terms.no(none), terms.equal(_visit(row), number(0))),
+        terms.equal(_before(after), _before(row) + _visit(row)),
+        ~none | terms.equal(_visit(row), number(0)),
         *between(0, _visit(row), 1), *_at(row), *_at(after),
     ]  # fmt: skip
 
@@ -61,11 +61,11 @@ def _of_rows(rows: int, walker: Walker) -> None:
         *between(1, _TILES, 2**20),
         *between(0, _LANE, rows - 1),
     ]
-    column = terms.add(terms.multiply(number(rows), _BLOCK), _ACROSS)
+    column = rows * _BLOCK + _ACROSS
     walker.given += [*between(0, _BLOCK, 2**20), *between(0, _ACROSS, rows - 1)]
-    walker.given.append(terms.greater(_TILES, column))
-    walker.given += [*between(0, _ROW, 2**20), terms.greater(_SIZE, _ROW)]
-    walker.given += between(0, terms.multiply(_SIZE, _TILES), 2**29)
+    walker.given.append(column < _TILES)
+    walker.given += [*between(0, _ROW, 2**20), _SIZE > _ROW]
+    walker.given += between(0, _SIZE * _TILES, 2**29)
     walker.facts |= {"visits before": _at}
     walker.given += _laws(_ROW)
 
@@ -77,15 +77,15 @@ def _of_rows(rows: int, walker: Walker) -> None:
             walker.given += ordered(other, _SIZE, _TILES) + ordered(number(0), other, _TILES)
         (at,) = settled(walker.given, [pointer.at])
         row, of_rows, step = number(0), 0, 0
-        for atoms, times in terms.polynomial(terms.subtract(at, column)).items():
+        for atoms, times in terms.polynomial(at - column).items():
             if _TILES not in atoms or len(atoms) > 2:
                 raise NotDefined(f"the place {at}")
             rest = [each for each in atoms if each is not _TILES]
             of_rows += times if rest == [_SIZE] else 0
             step += times if rest == [_LANE] else 0
-            row = terms.add(row, terms.multiply(number(times), *rest))
+            row = row + terms.multiply(number(times), *rest)
         half = of_rows if step == 1 else of_rows - 1
-        return terms.subtract(row, terms.multiply(number(half), _SIZE)), half
+        return row - half * _SIZE, half
 
     def is_inside(row: Term, mask: Any) -> Term:
         (inside,) = settled(walker.given, [as_number(mask).as_condition])
@@ -105,7 +105,7 @@ def _of_rows(rows: int, walker: Walker) -> None:
     def lanes(value: Number) -> tuple[Term, int]:
         """The row that lane 0 visits, and the step from lane to lane."""
         found = [terms.replaced(value.term.args[0], {_LANE: number(lane)}.get) for lane in (0, 1)]
-        step = terms.subtract(found[1], found[0])
+        step = found[1] - found[0]
         if value.term.data != "visit" or not terms.is_number(step):
             raise NotDefined(f"the sum of {value.term}")
         return found[0], terms.value_of_number(step)
@@ -113,23 +113,20 @@ def _of_rows(rows: int, walker: Walker) -> None:
     def summed(value: Number, last: Term) -> Number:
         """The number of visits from the row of lane 0 to that of the last lane."""
         first, step = lanes(value)
-        low, high = first, terms.add(first, last)
+        low, high = first, first + last
         if step == -1:
-            low, high = terms.subtract(first, last), first
+            low, high = first - last, first
         elif step != 1:
             raise NotDefined(f"rows in steps of {step}")
-        low, high = low, terms.add(high, number(1))
+        low, high = low, high + 1
         walker.given += [*_laws(low), *_laws(high)]
-        return Number(terms.subtract(_before(high), _before(low)), INT32)
+        return Number(_before(high) - _before(low), INT32)
 
     def store(before: Any, pointer: Pointer, value: Any, mask: Any) -> Any:
         row, half = place_of(pointer)
         inside = is_inside(row, mask)
-        step = (
-            1 if terms.replaced(row, {_LANE: number(0)}.get) is terms.subtract(row, _LANE) else -1
-        )
-        own = terms.multiply(number(step), terms.subtract(_ROW, terms.subtract(
-            row, terms.multiply(number(step), _LANE))))  # fmt: skip
+        step = 1 if terms.replaced(row, {_LANE: number(0)}.get) is (row - _LANE) else -1
+        own = step * (_ROW - (row - step * _LANE))
         mine = terms.both(*between(0, own, rows - 1), inside)
         mine, new = (terms.replaced(part, {_LANE: own}.get)
                      for part in (mine, as_number(value).term))  # fmt: skip
@@ -168,7 +165,7 @@ def _of_rows(rows: int, walker: Walker) -> None:
     scope |= {"rows": Number(_SIZE, INT32), "tiles": Number(_TILES, INT32), "stored": at_first}
     walker.run_stores("turns", scope, "columns = ")
     later, earlier = (part.term for part in scope["stored"])
-    after = terms.subtract(_before(_SIZE), _before(terms.add(_ROW, number(1))))
+    after = _before(_SIZE) - _before(_ROW + 1)
     walker.claim("visits in later rows", terms.equal(later, after))
     walker.claim("visits in earlier rows", terms.equal(earlier, _before(_ROW)))
 
