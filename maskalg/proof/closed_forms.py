@@ -6,8 +6,9 @@ slots of the structure; `step` nodes read the monotone tables of documents.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ..formula.nodes import Node
 from ..formula.parameters import Slot
@@ -156,6 +157,15 @@ class ClosedForms:
         return self.digits is not None or all(span.exact or span.decided for span in self.spans)
 
 
+class Told(NamedTuple):
+    """Closed forms, also as lines of text, and the declared bounds of their parameters."""
+
+    forms: ClosedForms
+    touched: tuple[str, ...]
+    unfull: tuple[str, ...]
+    assumptions: tuple[str, ...]
+
+
 def in_kernels(bound: Node) -> bool:
     """Whether loops over tiles get a bound; bounds with inverse tables or sets are left out."""
     return not any(
@@ -183,6 +193,15 @@ def _rung_of(span: Span) -> str:
     if span.keys is not None or any(n.op == "member" for b in span.bounds for n in b.walk()):
         return "token sets"
     return "closed form" if span.residue is None else "tile predicates"
+
+
+def keys_text(lows: Sequence[object], highs: Sequence[object]) -> str:
+    """`max(lows) <= k <= min(highs)` as text."""
+    (low, high) = (
+        f"{name}({', '.join(map(str, side))})" if len(side) > 1 else "".join(map(str, side))
+        for name, side in (("max", lows), ("min", highs))
+    )
+    return (f"{low} <= " if low else "") + "k" + (f" <= {high}" if high else "")
 
 
 def every_key(clause: Node) -> Span:

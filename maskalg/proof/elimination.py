@@ -19,7 +19,7 @@ from ..formula import nodes
 from ..formula.nodes import Node
 from ..formula.parameters import Slot, common_order
 from ..formula.printing import formula_text
-from .closed_forms import Residue, Section, Span, every_key
+from .closed_forms import Residue, Section, Span, every_key, keys_text
 from .literals import (
     Alone,
     AtLeastZero,
@@ -140,7 +140,7 @@ def _span(interval: KeyInterval, symbols: Symbols) -> Span:
 
     residue = None
     if interval.congruence is not None and interval.box is not None:
-        residue = _residue(interval, interval.box, symbols)
+        residue = _residue(interval.congruence, interval.box, symbols)
     return Span(
         lows=formulas(interval.lows),
         highs=formulas(interval.highs),
@@ -154,18 +154,11 @@ def _span(interval: KeyInterval, symbols: Symbols) -> Span:
     )
 
 
-def _residue(interval: KeyInterval, box: Box, symbols: Symbols) -> Residue:
-    congruence = interval.congruence
-    assert congruence is not None
-    sides = (box.q_lows, box.q_highs, box.k_lows, box.k_highs, box.d_lows, box.d_highs)
-    bounds = [tuple(symbols.to_node(bound) for bound in side) for side in sides]
-    return Residue(
-        symbols.to_node(congruence.offset),
-        symbols.to_node(congruence.modulus),
-        symbols.to_node(congruence.residue),
-        congruence.holds,
-        *bounds,
-    )
+def _residue(congruence: Congruence, box: Box, symbols: Symbols) -> Residue:
+    of = symbols.to_node
+    sides = {name: tuple(map(of, bounds)) for name, bounds in box.items()}
+    c = congruence
+    return Residue(of(c.offset), of(c.modulus), of(c.residue), c.holds, **sides)
 
 
 def _assumptions(symbols: Symbols) -> tuple[str, ...]:
@@ -214,16 +207,11 @@ class KeyInterval:
         return not self.reasons
 
 
-@dataclass
-class Box:
-    """Bounds on q, on k and on q - k, within which a congruence is decided tile by tile."""
+Box = dict[str, list[Any]]
+"""Bounds on q, on k and on q - k, by the names of `Residue`: "q_lows" and so on. Within them a
+congruence is decided tile by tile."""
 
-    q_lows: list[Any] = field(default_factory=list)
-    q_highs: list[Any] = field(default_factory=list)
-    k_lows: list[Any] = field(default_factory=list)
-    k_highs: list[Any] = field(default_factory=list)
-    d_lows: list[Any] = field(default_factory=list)
-    d_highs: list[Any] = field(default_factory=list)
+_SIDES: Final = ("q_lows", "q_highs", "k_lows", "k_highs", "d_lows", "d_highs")
 
 
 class Projection:
@@ -368,47 +356,30 @@ class Projection:
 
     def _box(self, clause: Clause) -> Box | None:
         """The clause as bounds on q, k and q - k; None if it has other literals."""
-        box = Box()
+        box: Box = {name: [] for name in _SIDES}
         for literal in clause:
-            if not isinstance(literal, AtLeastZero):
-                continue
-            expression = literal.expression
-            if not self._bound_box(box, expression):
+            if isinstance(literal, AtLeastZero) and not self._bound_box(box, literal.expression):
                 return None
         return box
 
     def _bound_box(self, box: Box, expression: Any) -> bool:
         q_factor, k_factor = expression.coeff(q), expression.coeff(k)
         rest = expanded(expression - q_factor * q - k_factor * k)
-        if rest.has(q, k):
-            bound_q = None if holds(expression, k) else isolate(expression, q, self._signs)
-            bound_k = None if holds(expression, q) else isolate(expression, k, self._signs)
-        elif q_factor == -k_factor and q_factor in (1, -1):
-            if q_factor == 1:
-                box.d_lows.append(-rest)
-            else:
-                box.d_highs.append(rest)
+        if not rest.has(q, k) and q_factor == -k_factor and q_factor in (1, -1):
+            box["d_lows" if q_factor == 1 else "d_highs"].append(-q_factor * rest)
             return True
-        else:
-            bound_q = isolate(expression, q, self._signs) if k_factor == 0 else None
-            bound_k = isolate(expression, k, self._signs) if q_factor == 0 else None
-        if bound_q is not None:
-            (box.q_lows if bound_q[0] == "low" else box.q_highs).append(bound_q[1])
-            return True
-        if bound_k is not None:
-            (box.k_lows if bound_k[0] == "low" else box.k_highs).append(bound_k[1])
-            return True
+        for index, other in ((q, k), (k, q)):
+            bound = None if holds(expression, other) else isolate(expression, index, self._signs)
+            if bound is not None:
+                box[f"{index}_{bound[0]}s"].append(bound[1])
+                return True
         return False
 
 
 def interval_text(interval: KeyInterval, by_position: bool) -> str:
     """The keys of a clause as text; `by_position` says that its positions decide the rest."""
-    low = _extreme_text("max", interval.lows)
-    high = _extreme_text("min", interval.highs)
-    text = f"{low} <= " if low else ""
-    text += "k" + (f" <= {high}" if high else "")
-    if not low and not high:
-        text = "every key"
+    bounded = interval.lows or interval.highs
+    text = keys_text(interval.lows, interval.highs) if bounded else "every key"
     if interval.congruence is not None:
         c = interval.congruence
         distance = "q - k" if c.offset == 0 else f"q - k + {c.offset}"
@@ -420,9 +391,3 @@ def interval_text(interval: KeyInterval, by_position: bool) -> str:
     if by_position:
         return f"{text} (at most: decided key by key or query by query)"
     return text + ("" if interval.exact else " (at most)")
-
-
-def _extreme_text(name: str, expressions: list[Any]) -> str:
-    if len(expressions) < 2:
-        return str(expressions[0]) if expressions else ""
-    return f"{name}({', '.join(str(expression) for expression in expressions)})"

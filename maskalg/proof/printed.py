@@ -9,13 +9,13 @@ import sympy as sp
 from ..formula import nodes
 from ..formula.latex import latex, name_latex, text_latex
 from ..formula.nodes import Node
-from ..formula.positions import moved
 from ..formula.printing import formula_text
 from .closed_forms import Residue, Span
 from .digits.forms import DigitForms, digit_texts
 from .elimination import ClauseStep, Elimination, interval_text
-from .literals import Alone, AtLeastZero, Congruence, Equal, Opaque, Related
+from .literals import AtLeastZero, Congruence, Equal
 from .literals import Literal as ProofLiteral
+from .section import literal_formula
 
 if TYPE_CHECKING:
     from .proof import Proof
@@ -132,15 +132,8 @@ def literal_text(literal: ProofLiteral) -> str:
         return f"({distance}) % {literal.modulus} {sign} {literal.residue}"
     if isinstance(literal, Equal):
         return f"{_short(literal.left)} {sign} {_short(literal.right)}"
-    node = formula_of_literal(literal)
+    node = literal_formula(literal)
     return _short(node) if literal.holds else f"not ({_short(node)})"
-
-
-def formula_of_literal(literal: Alone | Related | Opaque) -> Node:
-    """A literal as a formula; a read of a table of pairs has both categories as its indices."""
-    if not isinstance(literal, Related):
-        return literal.node
-    return moved(literal.relation, {"q_idx": literal.f, "kv_idx": literal.g})
 
 
 def sides(expression: Any) -> tuple[Any, Any]:

@@ -15,14 +15,13 @@ from ..formula.nodes import Node
 from ..formula.printing import Shown, formula_text
 from ..formula.separation import has_mod
 from . import stored
-from .closed_forms import ClosedForms, last_rung
+from .closed_forms import ClosedForms, Told, last_rung
 
 if TYPE_CHECKING:
     import torch
 
     from ..verifier.report import Verification
     from .check.certificate import Certificate
-    from .digits.prove import DigitProof
     from .elimination import Elimination
 
 _CACHE: Final[Recent[str, Proof]] = Recent(4096)
@@ -187,42 +186,21 @@ def _prove(structure: Structure) -> Proof:
     from .elimination import eliminated
 
     started = time.perf_counter()
+    found, steps = None, None
     if has_mod(structure.mask):
         from .digits.prove import digit_proof
 
-        digits = digit_proof(structure.mask)
-        if digits is not None:
-            return _by_digits(structure, digits, started)
-    found = eliminated(structure.mask)
-    touched, unfull = found.kept.spans, found.dropped.spans
-    rung = last_rung(touched + unfull)
-    reasons = tuple(dict.fromkeys(found.kept.reasons + found.dropped.reasons))
-    return Proof(
-        mask=structure.mask,
-        formula=formula_text(structure.mask),
-        forms=ClosedForms(touched, unfull, rung, reasons),
-        touched=found.kept.texts,
-        unfull=found.dropped.texts,
-        assumptions=found.assumptions,
-        milliseconds=1000 * (time.perf_counter() - started),
-        elimination=found,
-    )
-
-
-def _by_digits(structure: Structure, digits: DigitProof, started: float) -> Proof:
-    from .digits.prove import hull_spans
-
-    touched, unfull = (hull_spans(digits.forms, touched=side) for side in (True, False))
-    return Proof(
-        mask=structure.mask,
-        formula=formula_text(structure.mask),
-        forms=ClosedForms(touched, unfull, "digits", (), digits.forms),
-        touched=digits.touched,
-        unfull=digits.unfull,
-        assumptions=digits.assumptions,
-        milliseconds=1000 * (time.perf_counter() - started),
-        elimination=None,
-    )
+        found = digit_proof(structure.mask)
+    if found is None:
+        steps = eliminated(structure.mask)
+        kept, dropped = steps.kept, steps.dropped
+        rung = last_rung(kept.spans + dropped.spans)
+        reasons = tuple(dict.fromkeys(kept.reasons + dropped.reasons))
+        forms = ClosedForms(kept.spans, dropped.spans, rung, reasons)
+        found = Told(forms, kept.texts, dropped.texts, steps.assumptions)
+    text = formula_text(structure.mask)
+    milliseconds = 1000 * (time.perf_counter() - started)
+    return Proof(structure.mask, text, *found, milliseconds, steps)
 
 
 def _listed(title: str, rows: tuple[str, ...], empty: str) -> list[str]:

@@ -99,26 +99,30 @@ def formula_of(clause: Clause, symbols: Symbols) -> Node:
             if not literal.documents:
                 parts.append(nodes.ge(symbols.to_node(literal.expression), nodes.const(0)))
             continue
-        node = literal_formula(literal, symbols)
+        if isinstance(literal, Congruence):
+            node = congruence_formula(literal, symbols)
+        else:
+            node = literal_formula(literal)
         parts.append(node if literal.holds else nodes.negation(node))
     return nodes.conjunction(*_tidied(parts))
 
 
-def literal_formula(
-    literal: Alone | Congruence | Equal | Related | Opaque, symbols: Symbols
-) -> Node:
-    """The formula of a literal other than an inequality, without its `holds`."""
+def literal_formula(literal: Alone | Equal | Related | Opaque) -> Node:
+    """The formula of a literal, without its `holds`."""
     if isinstance(literal, Equal):
         return nodes.eq(literal.left, literal.right)
     if isinstance(literal, Related):
         return nodes.substitute(literal.relation, {nodes.Q: literal.f, nodes.K: literal.g}.get)
-    if isinstance(literal, Congruence):
-        offset, modulus, residue = (
-            symbols.to_node(part) for part in (literal.offset, literal.modulus, literal.residue)
-        )
-        distance = nodes.add(nodes.subtract(nodes.Q, nodes.K), offset)
-        return nodes.eq(nodes.mod(distance, modulus), residue)
     return literal.node
+
+
+def congruence_formula(literal: Congruence, symbols: Symbols) -> Node:
+    """The formula of a congruence, without its `holds`."""
+    offset, modulus, residue = map(
+        symbols.to_node, (literal.offset, literal.modulus, literal.residue)
+    )
+    distance = nodes.add(nodes.subtract(nodes.Q, nodes.K), offset)
+    return nodes.eq(nodes.mod(distance, modulus), residue)
 
 
 def _add(draft: _Draft, literal: Literal, signs: Signs, symbols: Symbols) -> bool:

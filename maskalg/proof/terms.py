@@ -9,15 +9,14 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from ..engine.normal_form import Structure
 from .closed_forms import Section
-
-if TYPE_CHECKING:
-    from .literals import Clause, Clauses
-    from .signs import Signs
-    from .symbols import Symbols
+from .literals import Alone, AtLeastZero, Clause, Clauses, Congruence
+from .section import congruence_formula, section_by
+from .signs import OverBudget, Signs
+from .symbols import Symbols
 
 _MOST_TERMS: Final = 48
 
@@ -45,10 +44,6 @@ class SignedSum:
 @lru_cache(maxsize=4096)
 def signed_sum(structure: Structure) -> SignedSum | None:
     """The sum of a structure's mask; None if a clause is not a section, or there are too many."""
-    from .literals import Clauses
-    from .signs import OverBudget, Signs
-    from .symbols import Symbols
-
     symbols = Symbols()
     signs = Signs(symbols)
     clauses = Clauses(symbols, signs)
@@ -71,8 +66,6 @@ def _without_documents(clause: Clause) -> Clause:
 
     Conjunctions of clauses then compare equalities alone.
     """
-    from .literals import AtLeastZero
-
     return tuple(
         literal
         for literal in clause
@@ -82,8 +75,6 @@ def _without_documents(clause: Clause) -> Clause:
 
 def _joined(clauses: list[Clause], of: Clauses) -> Counter[Clause]:
     """Each conjunction of clauses and how often it counts, without those that count 0 times."""
-    from .signs import OverBudget
-
     terms: Counter[Clause] = Counter()
     for clause in clauses:
         both = Counter({clause: 1})
@@ -108,19 +99,14 @@ def _term(clause: Clause, sign: int, signs: Signs, symbols: Symbols) -> Term | N
 
 def _section(clause: Clause, own: str, signs: Signs, symbols: Symbols) -> Section | None:
     """A section of the clause, with remainders as sets of distances if that helps."""
-    from .section import section_by
-
     by_distance = _remainders_as_distances(clause, symbols)
     return section_by(by_distance, own, signs, symbols) or section_by(clause, own, signs, symbols)
 
 
 def _remainders_as_distances(clause: Clause, symbols: Symbols) -> Clause:
     """The clause with its remainders of q - k as conditions on the distance."""
-    from .literals import Alone, Congruence
-    from .section import literal_formula
-
     return tuple(
-        Alone(literal_formula(literal, symbols), "distance", literal.holds)
+        Alone(congruence_formula(literal, symbols), "distance", literal.holds)
         if isinstance(literal, Congruence)
         else literal
         for literal in clause

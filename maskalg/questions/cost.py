@@ -18,7 +18,6 @@ from ..engine.normal_form import Bound, bound
 from ..errors import MaskValueError
 from ..formula.expression import Expression
 from ..proof.closed_forms import Section
-from ..proof.terms import signed_sum
 from ..schedule.block_map import Segments, blocks, segments
 from ..schedule.intervals.intervals import rows_of
 from ..schedule.positions.sections import section_over
@@ -128,6 +127,8 @@ def _summed(form: Bound, extents: Extents) -> int | None:
 
     None where a clause cannot be counted.
     """
+    from ..proof.terms import signed_sum  # with SymPy
+
     found = signed_sum(form.structure)
     if found is None:
         return None
@@ -149,6 +150,8 @@ def _summed_by_row(form: Bound, extents: Extents) -> torch.Tensor | None:
 
     None where a clause cannot be counted query by query.
     """
+    from ..proof.terms import signed_sum  # with SymPy
+
     found = signed_sum(form.structure)
     if found is None:
         return None

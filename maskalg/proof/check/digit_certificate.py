@@ -45,7 +45,7 @@ from ..digits.forms import (
 )
 from .cubes import cases, cubes
 from .encoding import Encoder
-from .obligations import UNCHECKED, Obligation, additions, discharged, met, pair_of_tile, reached
+from .obligations import UNCHECKED, Obligation, additions, discharged, excluded, met, reached
 from .span_formulas import between, hull_formula
 from .witnesses import witnesses
 
@@ -173,24 +173,16 @@ def _kept(
     side: str, alternatives: list[Node], clauses: list[tuple[DigitPart, BoxClause]]
 ) -> Iterator[Obligation]:
     for cube in alternatives:
-        encoder = Encoder()
-        conditions = [*pair_of_tile(encoder), encoder.condition(cube)]
-        conditions += [encoder.condition(pair_formula(*clause), False) for clause in clauses]
         claim = f"in a clause of digits, where {formula_text(cube)}"
-        yield Obligation(side, "sound", claim, discharged(encoder, conditions))
+        by = excluded([cube], [pair_formula(*clause) for clause in clauses])
+        yield Obligation(side, "sound", claim, by)
 
 
 def _implied(pair: Node, opposite: list[Node]) -> str:
     """How it is proved that no pair of the clause lies in one of the cubes of the other side."""
-    found = dict.fromkeys(_apart(pair, cube) for cube in opposite)
+    found = dict.fromkeys(excluded([pair, cube]) for cube in opposite)
     left = next((by for by in found if by.startswith(UNCHECKED)), None)
     return left or max(found, key=len, default="linear arithmetic")
-
-
-def _apart(pair: Node, cube: Node) -> str:
-    encoder = Encoder()
-    conditions = [*pair_of_tile(encoder), encoder.condition(pair), encoder.condition(cube)]
-    return discharged(encoder, conditions)
 
 
 def _disjoint(side: str, clause: BoxClause) -> Iterator[Obligation]:
@@ -258,11 +250,8 @@ def _hull_claims(
 ) -> Iterator[Obligation]:
     """Claims that the hull holds all keys that a clause may keep for a tile's top digits."""
     for kept in dict.fromkeys(kept for clause in clauses for kept in _kept_by_top(*clause)):
-        encoder = Encoder()
-        conditions = [*pair_of_tile(encoder), encoder.condition(kept)]
-        conditions += [encoder.condition(hull_formula(one), holds=False) for one in hull]
         claim = f"in an interval, where {formula_text(kept)}"
-        yield Obligation(side, "sound", claim, discharged(encoder, conditions))
+        yield Obligation(side, "sound", claim, excluded([kept], map(hull_formula, hull)))
 
 
 def _kept_by_top(part: DigitPart, clause: BoxClause) -> Iterator[Node]:

@@ -47,12 +47,18 @@ def discharged(encoder: Encoder, conditions: list[Condition]) -> str:
     return f"linear arithmetic with the laws of {laws}" if laws else "linear arithmetic"
 
 
-def pair_of_tile(encoder: Encoder) -> list[Condition]:
-    """A key, and a query of the tile."""
+def excluded(held: Iterable[Node], failing: Iterable[Node] = (), *laws: str) -> str:
+    """How it is proved that no pair of a tile satisfies all formulas in `held` and none of those in
+    `failing`, or "unchecked"; `laws` are used beside those of the encoder."""
+    encoder = Encoder()
+    encoder.laws.update(laws)
     order = (nodes.const(0), ROW_FIRST, nodes.Q, ROW_LAST)
     low, q0, q, q1 = (encoder.term(node) for node in order)
     gaps = (q0 - low, q - q0, q1 - q, encoder.term(nodes.K))
-    return [NotNegative(gap) for gap in gaps]
+    conditions: list[Condition] = [NotNegative(gap) for gap in gaps]
+    conditions += [encoder.condition(formula) for formula in held]
+    conditions += [encoder.condition(formula, False) for formula in failing]
+    return discharged(encoder, conditions)
 
 
 def reached(

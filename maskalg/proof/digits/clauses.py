@@ -6,7 +6,6 @@ is one clause.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, cast
 
@@ -114,8 +113,8 @@ class DigitClauses:
                 continue
             condition, then, otherwise = choice.args
             return [
-                (condition, nodes.substitute(node, putting(choice, then))),
-                (nodes.negation(condition), nodes.substitute(node, putting(choice, otherwise))),
+                (condition, nodes.substitute(node, {choice: then}.get)),
+                (nodes.negation(condition), nodes.substitute(node, {choice: otherwise}.get)),
             ]
         return None
 
@@ -228,11 +227,6 @@ class DigitClauses:
 
 def _signed(node: Node, holds: bool) -> Node:
     return node if holds else nodes.negation(node)
-
-
-def putting(target: Node, replacement: Node) -> Callable[[Node], Node | None]:
-    """A rule for `substitute` that replaces `target`."""
-    return lambda node: replacement if node == target else None
 
 
 def _any(parts: list[list[DigitClause]]) -> list[DigitClause]:

@@ -13,6 +13,7 @@ from typing import Generic, TypeVar
 
 from ...formula.nodes import Node
 from ...formula.printing import formula_text
+from ..closed_forms import keys_text
 
 
 @dataclass(frozen=True)
@@ -119,11 +120,5 @@ def digit_texts(tree: Tree, text: str = "x") -> list[str]:
 
 def span_text(span: AxisSpan) -> str:
     """The key coordinates of a span, as text."""
-    low, high = _extreme_text("max", span.lows), _extreme_text("min", span.highs)
-    text = f"{f'{low} <= ' if low else ''}k{f' <= {high}' if high else ''}"
+    text = keys_text(*[[formula_text(bound) for bound in side] for side in (span.lows, span.highs)])
     return text + "".join([f" if {formula_text(guard)} >= 0" for guard in span.guards])
-
-
-def _extreme_text(name: str, bounds: tuple[Node, ...]) -> str:
-    texts = [formula_text(bound) for bound in bounds]
-    return texts[0] if len(texts) == 1 else f"{name}({', '.join(texts)})" if texts else ""

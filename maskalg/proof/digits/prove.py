@@ -13,7 +13,7 @@ the top digit alone, so it holds whole rows of an image: sound, not exact.
 from __future__ import annotations
 
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import Final, cast
 
@@ -22,23 +22,26 @@ from ...formula.nodes import Node
 from ...formula.parameters import Parameter, Slot
 from ...formula.printing import formula_text
 from ...formula.separation import positions
-from ..closed_forms import ROW_FIRST, ROW_LAST, Span
+from ..closed_forms import ROW_FIRST, ROW_LAST, ClosedForms, Span, Told
 from ..elimination import KeyInterval, Projection
 from ..literals import Clauses
 from ..signs import OverBudget, Signs
 from ..symbols import Symbols, k, q, q0
-from .clauses import DigitClause, DigitClauses, Paths, putting
+from .clauses import DigitClause, DigitClauses, Paths
 from .forms import AxisSpan, BoxClause, DigitForms, DigitPart, Split, Tree, digit_texts, span_text
 from .tree import DigitTree, NotDigits
 
 _EVERY_KEY: Final = Span((), (), (), None, exact=False, documents=())
 
 
-def hull_spans(forms: DigitForms, *, touched: bool) -> tuple[Span, ...]:
-    """Spans that hold every touched key, or every key that is not full."""
+Placed = list[tuple[DigitPart, BoxClause]]
+"""Clauses, each with the part whose digits it is about."""
+
+
+def _hull(clauses: Placed) -> tuple[Span, ...]:
+    """Spans that hold every key of the clauses."""
     spans: list[Span] = []
-    sides = [(part, part.touched if touched else part.unfull) for part in forms.parts]
-    for part, clause in [(part, clause) for part, clauses in sides for clause in clauses]:
+    for part, clause in clauses:
         tops = [found for axis, found in clause.axes if axis.digits == (0,)]
         for top in tops[0] if tops else (AxisSpan((), (), ()),):
             span = _span(part, clause, top)
@@ -90,29 +93,18 @@ _MOST_CONDITIONS: Final = 2
 _BOUND_TEXT: Final = {"q_low": "q >=", "q_high": "q <=", "k_low": "k >=", "k_high": "k <="}
 
 
-@dataclass(frozen=True)
-class DigitProof:
-    """The forms of a mask by digits, also as text, and the declared bounds of its parameters."""
-
-    forms: DigitForms
-    touched: tuple[str, ...]
-    unfull: tuple[str, ...]
-    assumptions: tuple[str, ...]
-
-
-def digit_proof(mask: Node) -> DigitProof | None:
+def digit_proof(mask: Node) -> Told | None:
     """The forms of a mask that reads minor digits `x % c`; None where digits do not decide it."""
     try:
         parts = _parts(mask, _MOST_CONDITIONS)
     except (NotDigits, OverBudget):
         return None
     bounds = {f"{p.name} >= {p.low}" for p in mask.params if isinstance(p, Slot) and p.low}
-    return DigitProof(
-        DigitForms(parts),
-        tuple([_text(part, clause) for part in parts for clause in part.touched]),
-        tuple([_text(part, clause) for part in parts for clause in part.unfull]),
-        tuple(sorted(bounds)),
-    )
+    touched: Placed = [(part, clause) for part in parts for clause in part.touched]
+    unfull: Placed = [(part, clause) for part in parts for clause in part.unfull]
+    forms = ClosedForms(_hull(touched), _hull(unfull), "digits", (), DigitForms(parts))
+    texts = [tuple([_text(*clause) for clause in side]) for side in (touched, unfull)]
+    return Told(forms, texts[0], texts[1], tuple(sorted(bounds)))
 
 
 def _parts(mask: Node, conditions: int) -> tuple[DigitPart, ...]:
@@ -125,7 +117,7 @@ def _parts(mask: Node, conditions: int) -> tuple[DigitPart, ...]:
             raise
     found: list[DigitPart] = []
     for holds in (True, False):
-        case = nodes.substitute(mask, putting(condition, nodes.const(holds)))
+        case = nodes.substitute(mask, {condition: nodes.const(holds)}.get)
         given = condition if holds else nodes.negation(condition)
         found += [_under(given, part) for part in _parts(case, conditions - 1)]
     return tuple(found)
