@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -152,6 +152,69 @@ def by_kernels(backward: Callable[..., Any]) -> Callable[..., Any]:
         return backward(ctx, *change)
 
     return checked
+
+
+Compute = Callable[[Call, bool], Result]
+"""Output and, if wanted, lse, without a record; as `Backend.compute`."""
+
+Differentiate = Callable[..., Sequence[torch.Tensor | None]]
+"""Gradients of query, key, value, sink and tables of a call: of `call, saved, change, tables` as
+for `Backend.differentiate`, of the sink if it is a tensor that wants one, and whether `inputs` want
+gradients."""
+
+
+def recorded(
+    call: Call, sink: torch.Tensor | None, compute: Compute, differentiate: Differentiate
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Output and lse by kernels, as one operation that autograd differentiates.
+
+    Args:
+        call: the inputs.
+        sink: a tensor of sink logits that `compute` uses, None without one.
+        compute: the forward pass.
+        differentiate: the backward pass.
+    """
+    learned = {slot.index: t for slot, t in call.form.tensors() if t.requires_grad}
+    inputs = (call.query, call.key, call.value, sink, *learned.values())
+    found: tuple[torch.Tensor, torch.Tensor] = _Recorded.apply(  # type: ignore[no-untyped-call]
+        compute, differentiate, call, tuple(learned), *inputs
+    )
+    return found
+
+
+class _Recorded(torch.autograd.Function):
+    """Forward and backward kernels as one differentiable operation."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        compute: Compute,
+        differentiate: Differentiate,
+        call: Call,
+        slots: tuple[int, ...],
+        *inputs: torch.Tensor | None,
+    ) -> Result:
+        out, lse = compute(call, True)
+        ctx.save_for_backward(*inputs[:4], out, lse, *call.watched)
+        # The inputs are saved as autograd wants them saved, and put back in backward.
+        ctx.others, ctx.slots, ctx.differentiate = call.others, slots, differentiate
+        ctx.set_materialize_grads(False)
+        return out, lse
+
+    @staticmethod
+    @by_kernels
+    def backward(
+        ctx: Any, grad_out: torch.Tensor | None, grad_lse: torch.Tensor | None
+    ) -> tuple[torch.Tensor | None, ...]:
+        query, key, value, sink, out, lse, *_ = ctx.saved_tensors
+        call = Call(query, key, value, *ctx.others)
+        change = (torch.zeros_like(out) if grad_out is None else grad_out, grad_lse)
+        wanted = ctx.needs_input_grad
+        sink = sink if wanted[7] else None
+        found = ctx.differentiate(
+            call, (out, lse), change, ctx.slots, sink, inputs=any(wanted[4:7])
+        )
+        return None, None, None, None, *found
 
 
 def scale_of(query: torch.Tensor, scale: float | None) -> float:

@@ -37,7 +37,7 @@ def compiled(expression, target, kernel):
         spec, constants = forward.FORWARD, forward.forward_constants(plan, ma.softmax, tiles[0])
     else:
         hooks = gradients.hooks
-        tiles = gradients.query_tiles if kernel == "queries" else gradients.key_tiles
+        tiles = gradients.sides[kernel].tiles
         spec = backward.gradient_spec(kernel, tiles[0])
         constants = backward.gradient_constants(gradients, kernel, tiles[0])
     assert "S[-1]" in hooks.source and constants["ALIGNED"]

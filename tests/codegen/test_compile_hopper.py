@@ -287,7 +287,7 @@ def compiled_backward(expression, of, dim, dtype=torch.bfloat16, weight=ma.softm
     form = bound(weight.applied(expression))
     inputs = Inputs(dim, value_dim or dim, dtype, "sm_90", weight.formula is not None)
     plan = backward_plan(form.structure, Told(Style(ptx=True)), inputs)
-    tile = plan.hopper_queries if of == "queries" else plan.hopper_keys
+    tile = plan.sides[of].hopper
     if tile is None:
         return None
     constants = weight_constants(weight) | gradient_constants(plan, of, tile)

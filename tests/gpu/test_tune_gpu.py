@@ -98,8 +98,11 @@ def test_what_is_kept_is_used(dim, cache):
     plan = plan_of(trial._call)
     steps = backward_plan_of(trial._call, plan)
     assert (plan.hopper, plan.candidates[0]) == (None, chosen["forward"])
-    assert (steps.hopper_queries, steps.query_tiles[0]) == (None, chosen["queries"])
-    assert (steps.hopper_keys, steps.key_tiles[0]) == (None, chosen["keys"])
+    assert (steps.sides["queries"].hopper, steps.sides["queries"].tiles[0]) == (
+        None,
+        chosen["queries"],
+    )
+    assert (steps.sides["keys"].hopper, steps.sides["keys"].tiles[0]) == (None, chosen["keys"])
     assert ma.explain(*tensors, SCORE).tile.endswith(", tuned")
     after = computed(tensors)
     for one, other in zip(before, after, strict=True):

@@ -7,11 +7,11 @@ in half precision, and at most some tens of MiB.
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import cast
 
 import torch
 
-from ..call import Call, Result, by_kernels
+from ..call import Call, Result, recorded
 from ..dropped import without_dropped
 from ..results import with_sink
 from ..traits import Explained
@@ -31,12 +31,7 @@ def attend(call: Call) -> Result:
     same inputs give the same bits.
     """
     if call.differentiable():
-        floating = [(s.index, t) for s, t in call.form.tensors() if t.is_floating_point()]
-        places, tables = [i for i, _ in floating], [t for _, t in floating]
-        out, lse = cast(
-            "tuple[torch.Tensor, torch.Tensor]",
-            _Attention.apply(call, tuple(places), call.query, call.key, call.value, *tables),  # type: ignore[no-untyped-call]
-        )
+        out, lse = recorded(call, None, compute, _gradients)
     else:
         out, lse = _forward(call, call.return_lse or call.weight.sink is not None)
     return with_sink(out, lse, call.weight.sink), lse if call.return_lse else None
@@ -86,33 +81,15 @@ def explain(call: Call) -> Explained:
     return Explained("tiles of scaled_dot_product_attention")
 
 
-class _Attention(torch.autograd.Function):
-    """Forward and backward passes as one differentiable operation."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, call: Call, places: tuple[int, ...], *tensors: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        out, lse = _forward(call, lse_wanted=True)
-        ctx.save_for_backward(*tensors[:3], out, lse, *call.watched)
-        # The inputs are saved as autograd wants them saved, and put back in backward.
-        none = out.new_empty(0)
-        ctx.call = call.with_inputs(none, none, none)
-        ctx.places = places
-        ctx.set_materialize_grads(False)
-        return out, lse
-
-    @staticmethod
-    @by_kernels
-    def backward(
-        ctx: Any, grad_out: torch.Tensor | None, grad_lse: torch.Tensor | None
-    ) -> tuple[torch.Tensor | None, ...]:
-        query, key, value, out, lse, *_ = ctx.saved_tensors
-        call = ctx.call.with_inputs(query, key, value)
-        wanted = ctx.needs_input_grad[5:]
-        places = tuple([place for place, w in zip(ctx.places, wanted, strict=True) if w])
-        if grad_out is None:
-            grad_out = torch.zeros_like(out)
-        found = iter(differentiate(call, (out, lse), (grad_out, grad_lse), places))
-        inputs = [next(found) for _ in range(3)]
-        return (None, None, *inputs, *[next(found) if w else None for w in wanted])
+def _gradients(
+    call: Call,
+    saved: tuple[torch.Tensor, torch.Tensor],
+    change: tuple[torch.Tensor, torch.Tensor | None],
+    tables: tuple[int, ...],
+    _sink: torch.Tensor | None,
+    *,
+    inputs: bool,
+) -> list[torch.Tensor | None]:
+    """Gradients for `recorded`, which sees no sink."""
+    of_inputs = differentiate(call, saved, change, tables)
+    return [*of_inputs[:3], None, *of_inputs[3:]]

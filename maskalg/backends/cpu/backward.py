@@ -101,10 +101,7 @@ def backward(
     scratch = torch.empty(0, dtype=dtype)
     with torch.no_grad(), torch.autocast("cpu", enabled=False):
         for group in plan(call.form, call.extents):
-            members = (
-                slice(*group.batch),
-                slice(None) if group.heads is None else list(group.heads),
-            )
+            members = group.members
             # An output over further keys differs by more than the bits it lost.
             lossy = tables and softmax and dtype != out.dtype and not call.part
             rounded = out.to(dtype)[members] if lossy else None
@@ -135,11 +132,9 @@ class _Group:
         self.readings: tuple[Node, ...] = readings
 
     def add(self) -> None:
-        batch = slice(*self.group.batch)
-        heads = self.group.heads
+        (batch, members), heads = self.group.members, self.group.heads
         for row in self.group.rows:
             if row.pieces:
-                members = slice(None) if heads is None else list(heads)
                 change = self.inputs.spread(self._row(row), row)
                 self.found.query[batch, members, slice(*row.rows)] = change
         for mine, theirs in ((self.key, self.found.key), (self.value, self.found.value)):

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import copy
 import math
-import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import lru_cache
+from operator import attrgetter
 from typing import Final, cast
 
 import torch
@@ -16,6 +15,7 @@ import torch.nn.functional as F
 from ...engine.evaluate import Environment, evaluate
 from ...engine.extents import Extents
 from ...engine.normal_form import Bound, Structure
+from ...engine.recent import Recent
 from ...formula.nodes import Node
 from ..call import Call
 from .formula import Field, Formulas, formulas
@@ -27,31 +27,13 @@ _REMEMBERED_BYTES: Final = 32 << 20
 Key = tuple[object, ...]
 
 
-@dataclass
-class Memory:
-    """Tensors by key, the oldest forgotten when they take more than 32 MiB."""
-
-    tensors: dict[Key, torch.Tensor] = field(default_factory=dict)
-    held: int = 0
-    lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def of(self, key: Key, make: Callable[[], torch.Tensor]) -> torch.Tensor:
-        found = self.tensors.get(key)
-        if found is None:
-            found = make()
-            with self.lock:
-                self.tensors[key] = found
-                self.held += found.numel() * found.element_size()
-                while self.held > _REMEMBERED_BYTES:
-                    oldest = self.tensors.pop(next(iter(self.tensors)))
-                    self.held -= oldest.numel() * oldest.element_size()
-        return found
+Memory = Recent[Key, torch.Tensor]
 
 
 def memory_of(form: Bound, extents: Extents, dtype: torch.dtype) -> Memory:
     """The memory for tiles of a call, kept for later calls if no tensor is read."""
     if form.structure.tables:
-        return Memory()
+        return Recent(_REMEMBERED_BYTES, attrgetter("nbytes"))
     return _kept_memory(
         form.structure, cast("tuple[int | float, ...]", form.values), extents, dtype
     )
@@ -61,7 +43,7 @@ def memory_of(form: Bound, extents: Extents, dtype: torch.dtype) -> Memory:
 def _kept_memory(
     structure: Structure, numbers: tuple[int | float, ...], extents: Extents, dtype: torch.dtype
 ) -> Memory:
-    return Memory()
+    return Recent(_REMEMBERED_BYTES, attrgetter("nbytes"))
 
 
 class Elements:
@@ -266,7 +248,9 @@ class Elements:
             return make()
         distances = tuple([(a - rows[0], b - rows[0]) for a, b in columns])
         members = self.members if part.of_members else None
-        return self.memory.of((name, members, rows[1] - rows[0], distances), make)
+        key = (name, members, rows[1] - rows[0], distances)
+        found = self.memory.recall(key)
+        return self.memory.keep(key, make()) if found is None else found
 
 
 def has_nan(tensor: torch.Tensor) -> bool:

@@ -198,13 +198,11 @@ def forward(call: Call, lse_wanted: bool) -> tuple[torch.Tensor, torch.Tensor]:
         for group in plan(call.form, call.extents):
             inputs = operands(call, group)
             elements = Elements(call, group, dtype, memory)
-            heads = slice(None) if group.heads is None else list(group.heads)
-            members = (slice(*group.batch), heads)
             # Views where all heads are computed together, else copies.
-            part, part_lse = out[members], lse[members]
+            part, part_lse = out[group.members], lse[group.members]
             _group(call, group, inputs, elements, (part, part_lse if lse_wanted else None))
             if group.heads is not None:
-                out[members], lse[members] = part, part_lse
+                out[group.members], lse[group.members] = part, part_lse
     return out, lse
 
 

@@ -53,6 +53,11 @@ class Group:
     heads: tuple[int, ...] | None
     rows: tuple[Row, ...]
 
+    @property
+    def members(self) -> tuple[slice, slice | list[int]]:
+        """An index of `[batch, heads, …]` tensors."""
+        return slice(*self.batch), slice(None) if self.heads is None else list(self.heads)
+
 
 @of_numbers
 def plan(form: Bound, extents: Extents) -> tuple[Group, ...]:

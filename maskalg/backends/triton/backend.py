@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final, TypeVar, cast
+from typing import Final, TypeVar, cast
 
 import torch
 
@@ -13,7 +13,7 @@ from ... import errors
 from ...codegen.arguments import BitsTable, DistanceTable, MarksArgument
 from ...engine.float8 import FLOAT8
 from ...tiles.shapes import HopperBackwardTile, HopperTile, Tile, in_turn
-from ..call import Call, Result, by_kernels, positively_scaled
+from ..call import Call, Result, positively_scaled, recorded
 from ..results import empty_result
 from ..traits import Bounds, Explained
 from . import segments as segments
@@ -31,7 +31,7 @@ from .kept import MOST_OF_TILES
 from .launching.fitting import failed, tried_for, why_not
 from .launching.launch import elsewhere
 from .launching.ready import launch_again, remember
-from .plan import Plan, backward_plan_of, bits_lack_memory, plan_of
+from .plan import Plan, Side, backward_plan_of, bits_lack_memory, plan_of
 
 _Tile = TypeVar("_Tile")
 _ALL_GRADIENTS: Final = (True,) * 5  # and the row statistics
@@ -152,7 +152,8 @@ def _gradients_told(call: Call) -> str:
         block = one_pass.one_pass_tile(steps.shape["HEAD_PAD"]).block
         return f"one kernel, Gluon on Hopper, {block} queries at a time"
 
-    def told(of: str, first: HopperBackwardTile | None, plain: tuple[Tile, ...]) -> str:
+    def told(of: Side) -> str:
+        _, first, plain = steps.sides[of]
         tiles: tuple[Tile | HopperBackwardTile, ...] = in_turn(plain)
         if first is not None and hopper:
             tiles = (*first.in_turn(), *tiles)
@@ -161,8 +162,7 @@ def _gradients_told(call: Call) -> str:
             return f"plain Triton, {_plain(tile)}{why}"
         return f"Gluon on Hopper, {64 * tile.consumers} x {tile.block}, {tile.stages} stages{why}"
 
-    of_queries = told("queries", steps.hopper_queries, steps.query_tiles)
-    return f"dQ: {of_queries}; dK and dV: {told('keys', steps.hopper_keys, steps.key_tiles)}"
+    return f"dQ: {told('queries')}; dK and dV: {told('keys')}"
 
 
 def _plain(tile: Tile) -> str:
@@ -174,54 +174,25 @@ def attend(call: Call) -> Result:
     if not call.differentiable():
         return compute(call, call.return_lse)
     sink = call.weight.sink if isinstance(call.weight.sink, torch.Tensor) else None
-    learned = {slot.index: t for slot, t in call.form.tensors() if t.requires_grad}
-    inputs = (call.query, call.key, call.value, sink, *learned.values())
-    out, lse = _Attention.apply(call, tuple(learned), *inputs)  # type: ignore[no-untyped-call]
+    out, lse = recorded(call, sink, compute, _all_gradients)
     return out, lse if call.return_lse else None
 
 
-class _Attention(torch.autograd.Function):
-    """Forward and backward kernels as one differentiable operation."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        call: Call,
-        slots: tuple[int, ...],
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        sink: torch.Tensor | None,
-        *tables: torch.Tensor,
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        out, lse = compute(call, lse_wanted=True)
-        assert lse is not None
-        ctx.save_for_backward(query, key, value, sink, out, lse, *call.watched)
-        # The inputs are saved as autograd wants them saved, and put back in backward.
-        ctx.others = call.others
-        ctx.slots = slots
-        ctx.set_materialize_grads(False)
-        return out, lse
-
-    @staticmethod
-    @by_kernels
-    def backward(
-        ctx: Any, grad_out: torch.Tensor | None, grad_lse: torch.Tensor | None
-    ) -> tuple[torch.Tensor | None, ...]:
-        query, key, value, sink, out, lse, *_ = ctx.saved_tensors
-        call = Call(query, key, value, *ctx.others)
-        if grad_out is None:
-            grad_out = torch.zeros_like(out)
-        wanted = any(ctx.needs_input_grad[2:5])
-        saved, change = (out, lse), (grad_out, grad_lse)
-        if call.nan_safe:
-            call, saved, change = with_finite_gradients(call, saved, change)
-        inputs, rows, tables = _gradients(call, saved, change, ctx.slots, inputs=wanted)
-        of_sink = None
-        if sink is not None and ctx.needs_input_grad[5]:
-            of_sink = sink_gradient(rows, sink, change[0])
-        of_inputs = inputs or (None, None, None)
-        return (None, None, *of_inputs, of_sink, *tables)
+def _all_gradients(
+    call: Call,
+    saved: tuple[torch.Tensor, torch.Tensor],
+    change: tuple[torch.Tensor, torch.Tensor | None],
+    tables: tuple[int, ...],
+    sink: torch.Tensor | None,
+    *,
+    inputs: bool,
+) -> list[torch.Tensor | None]:
+    """Gradients for `recorded`: of query, key and value (or None), sink and tables."""
+    if call.nan_safe:
+        call, saved, change = with_finite_gradients(call, saved, change)
+    of_inputs, rows, of_tables = _gradients(call, saved, change, tables, inputs=inputs)
+    of_sink = None if sink is None else sink_gradient(rows, sink, change[0])
+    return [*(of_inputs or (None, None, None)), of_sink, *of_tables]
 
 
 def differentiate(
@@ -231,10 +202,10 @@ def differentiate(
     tables: tuple[int, ...],
 ) -> list[torch.Tensor]:
     """Gradients of query, key, value and the tables in these slots, in their dtypes."""
-    if call.nan_safe:
-        call, saved, change = with_finite_gradients(call, saved, change)
-    inputs, _, of_tables = _gradients(call, saved, change, tables, inputs=True)
-    return [*inputs, *of_tables]
+    query, key, value, _, *of_tables = _all_gradients(
+        call, saved, change, tables, None, inputs=True
+    )
+    return cast("list[torch.Tensor]", [query, key, value, *of_tables])
 
 
 def _gradients(

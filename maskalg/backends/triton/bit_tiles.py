@@ -14,7 +14,7 @@ from typing import Final
 import torch
 from torch.nn.functional import pad
 
-from ...schedule.tile_runs import FULL, PARTIAL
+from ...schedule.tile_runs import label_of
 
 LINES: Final = 64
 COLUMNS: Final = 256
@@ -100,7 +100,7 @@ def labels_of_tiles(table: torch.Tensor, size: tuple[int, int, int], side: int) 
     of_tiles = pooled((words != 0).any(-1), (words == -1).all(-1), (small, 1))
     some, every = (of[number].transpose(2, 3).flatten(3).flatten(1, 2) for of in of_tiles)
     some, every = pooled(some, every, (side // small, side // small))
-    return labelled(some, every)[:, : -(-rows // side), : -(-columns // side)].contiguous()
+    return label_of(some, ~every)[:, : -(-rows // side), : -(-columns // side)].contiguous()
 
 
 def pooled(
@@ -115,9 +115,3 @@ def pooled(
     every = pad(every, cut, value=True)
     every = every.unflatten(-1, (-1, by[1])).all(-1).unflatten(-2, (-1, by[0])).all(-2)
     return some, every
-
-
-def labelled(some: torch.Tensor, every: torch.Tensor) -> torch.Tensor:
-    """Labels of tiles by whether some pair, and every pair, is kept."""
-    found: torch.Tensor = torch.where(every, FULL, PARTIAL).to(torch.uint8) * some
-    return found

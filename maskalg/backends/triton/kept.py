@@ -22,9 +22,9 @@ from ...engine.normal_form import Bound
 from ...engine.recent import Recent
 from ...formula.entries import lies_in
 from ...schedule.memory import Memory, captured, memorable, stream_of
-from ...schedule.tile_runs import EMPTY
+from ...schedule.tile_runs import EMPTY, label_of
 from ...schedule.tiling import Of
-from .bit_tiles import bits_in_tiles, labelled, labels_of_tiles, places_of, pooled
+from .bit_tiles import bits_in_tiles, labels_of_tiles, places_of, pooled
 from .constants import count_constants
 from .launching.compiler import CompilerError, naming_the_compiler
 from .launching.spec import OF_ALL
@@ -299,4 +299,4 @@ def labels_of_bits(bits: torch.Tensor, layout: BitsLayout, side: int) -> torch.T
     size = math.prod(layout.members) * layout.rows
     words = bits.view(-1, layout.words)[:size].view(*layout.members, layout.rows, -1, side // 32)
     some, every = pooled((words != 0).any(-1), (words == -1).all(-1), (side, 1))
-    return labelled(some, every)[..., : -(-layout.columns // side)].contiguous()
+    return label_of(some, ~every)[..., : -(-layout.columns // side)].contiguous()

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, TypeVar
 
 import torch
 import triton
@@ -37,7 +37,16 @@ from .families.one_pass import ONE_PASS, one_pass_constants, one_pass_tile
 from .launching.ahead import Compiled, compile_kernel
 from .launching.fitting import first_that_fits
 from .launching.spec import KernelSpec
-from .plan import SMALLEST_PAD, BackwardPlan, Inputs, Plan, Told, backward_plan, structure_plan
+from .plan import (
+    SMALLEST_PAD,
+    BackwardPlan,
+    Inputs,
+    Plan,
+    Side,
+    Told,
+    backward_plan,
+    structure_plan,
+)
 from .trust import has_gluon
 
 # Bytes of shared memory a program may have.
@@ -134,7 +143,7 @@ def kernels_offline(
         if tiles[0].block_q == rows:
             found[f"decode, {rows} rows"] = partial(request.decode, tiles)
     if dtype != FLOAT8:
-        found |= {of: partial(request.gradient, of) for of in ("queries", "keys")}
+        found |= {of: partial(request.gradient, of) for of in request.plan_of_gradients().sides}
         if request.plan_of_gradients().one_pass_from is not None and request.reached:
             found["one pass"] = request.one_pass
         for place, entry in enumerate(request.entries()):
@@ -257,12 +266,10 @@ class _Request:
 
         return self._first("backward, entries", in_turn(plan.entry_tiles), made)
 
-    def gradient(self, of: Literal["queries", "keys"]) -> Report:
+    def gradient(self, of: Side) -> Report:
         plan = self.plan_of_gradients()
-        tiles: tuple[Tile | HopperBackwardTile, ...] = in_turn(plan.query_tiles)
-        hopper = plan.hopper_queries
-        if of == "keys":
-            tiles, hopper = in_turn(plan.key_tiles), plan.hopper_keys
+        _, hopper, plain = plan.sides[of]
+        tiles: tuple[Tile | HopperBackwardTile, ...] = in_turn(plain)
         if hopper is not None and self.reached:
             tiles = hopper.in_turn()
 

@@ -257,6 +257,23 @@ def _style_of_gradients(call: Call, plan: Plan) -> Style:
     return replace(style, bits="")
 
 
+Side = Literal["queries", "keys"]
+
+
+class OfSide(NamedTuple):
+    """The kernel of dQ, or that of dK and dV.
+
+    Attributes:
+        hooks: the hooks as its constants.
+        hopper: the tile of the warp-specialised kernel, None if the plain one is used.
+        tiles: candidates for the plain kernel.
+    """
+
+    hooks: dict[str, Any]
+    hopper: HopperBackwardTile | None
+    tiles: tuple[Tile, ...]
+
+
 @dataclass(frozen=True, eq=False)
 class BackwardPlan:
     """The hooks of a structure for the backward kernels, and the tiles to try.
@@ -267,11 +284,8 @@ class BackwardPlan:
         pattern: the pattern of its rows.
         hooks: the structure's hooks.
         shape: constants from the shapes of the inputs.
-        of_queries, of_keys: hooks as constants of the kernels of dQ, and of dK and dV.
+        sides: the kernels of dQ ("queries"), and of dK and dV ("keys").
         in_one_pass: hooks as constants of the kernel for all gradients.
-        query_tiles, key_tiles: candidates for the plain kernels.
-        hopper_queries, hopper_keys: tiles of the warp-specialised kernels, None if the plain ones
-            are used.
         one_pass_from: the least sizes at which one kernel computes all gradients, if descriptors
             reach; None if two always do.
         entry_tiles: candidates for the kernel of tables' gradients.
@@ -280,13 +294,8 @@ class BackwardPlan:
     pattern: str
     hooks: Hooks
     shape: dict[str, Any]
-    of_queries: dict[str, Any]
-    of_keys: dict[str, Any]
+    sides: dict[Side, OfSide]
     in_one_pass: dict[str, Any]
-    query_tiles: tuple[Tile, ...]
-    key_tiles: tuple[Tile, ...]
-    hopper_queries: HopperBackwardTile | None
-    hopper_keys: HopperBackwardTile | None
     one_pass_from: Least | None
     entry_tiles: tuple[Tile, ...]
 
@@ -310,21 +319,18 @@ def backward_plan(structure: Structure, told: Told, inputs: Inputs) -> BackwardP
 
     at = (arch, head_pad, element_bytes, pattern)
 
-    def chosen(
-        of: Literal["queries", "keys"],
-    ) -> tuple[HopperBackwardTile | None, tuple[Tile, ...]]:
+    def side(of: Side) -> OfSide:
         hopper = hopper_backward_tile_for(
             arch, size, element_bytes, pattern, of=of, biased=hooks.biased, weighted=weighted
         )
         tiles = backward_tiles_for(*at, of=of)
         key = Key(of, size, element_bytes, pattern, hooks.biased)
         hopper = hopper if special else None
-        return preferred(key, tuned, hopper, tiles, HopperBackwardTile, served=special)
+        chosen = preferred(key, tuned, hopper, tiles, HopperBackwardTile, served=special)
+        return OfSide(hook_constants(hooks, of), *chosen)
 
-    hopper_queries, query_tiles = chosen("queries")
-    hopper_keys, key_tiles = chosen("keys")
+    sides: dict[Side, OfSide] = {"queries": side("queries"), "keys": side("keys")}
     one_pass_from = one_pass_for(*at, additive=hooks.additive, weighted=weighted)
-    of_keys = hook_constants(hooks, "keys")
     # Among looked-up rows, only those with known lengths were measured.
     both_ways = (structure, transposed(structure))
     looked_up = any(rung_of(each).in_kernel != "spans" for each in both_ways)
@@ -334,14 +340,9 @@ def backward_plan(structure: Structure, told: Told, inputs: Inputs) -> BackwardP
         pattern=pattern,
         hooks=hooks,
         shape=shape,
-        of_queries=hook_constants(hooks),
-        of_keys=of_keys,
-        in_one_pass=of_keys
+        sides=sides,
+        in_one_pass=sides["keys"].hooks
         | {"NEXT_RUN": load(hooks.source, hooks.digest).next_run_either_way_of_keys},
-        query_tiles=query_tiles,
-        key_tiles=key_tiles,
-        hopper_queries=hopper_queries,
-        hopper_keys=hopper_keys,
         one_pass_from=one_pass_from if served and short else None,
         entry_tiles=backward_tiles_for(arch, head_pad, element_bytes, pattern, of="entries"),
     )

@@ -21,7 +21,7 @@ from .arguments import sinks_of
 from .families.backward import fill_gradients, fill_rows
 from .families.forward import launch_forward
 from .families.rows import BackwardPass, rows_of
-from .plan import Plan, backward_plan_of, documents_are_long, of_paths, plan_of
+from .plan import OfSide, Plan, backward_plan_of, documents_are_long, of_paths, plan_of
 from .trust import has_gluon
 from .tuned import machine_of
 
@@ -109,14 +109,11 @@ class Trial:
         plain = (tile,) if isinstance(tile, Tile) else ()
         hopper = tile if isinstance(tile, HopperBackwardTile) else None
         # The other kernel has no tile, and is not launched.
-        steps = replace(
-            self._steps,
-            query_tiles=plain if kernel == "queries" else (),
-            key_tiles=plain if kernel == "keys" else (),
-            hopper_queries=hopper if kernel == "queries" else None,
-            hopper_keys=hopper if kernel == "keys" else None,
-            one_pass_from=None,
-        )
+        sides = {
+            of: OfSide(side.hooks, *((hopper, plain) if of == kernel else (None, ())))
+            for of, side in self._steps.sides.items()
+        }
+        steps = replace(self._steps, sides=sides, one_pass_from=None)
         of = replace(self._backward_pass(), plan=steps)
 
         def run() -> tuple[torch.Tensor, ...]:

@@ -10,7 +10,6 @@ from maskalg.backends.triton.bit_tiles import (
     COLUMNS,
     LINES,
     bits_in_tiles,
-    labelled,
     labels_of_tiles,
     places_of,
     pooled,
@@ -18,6 +17,7 @@ from maskalg.backends.triton.bit_tiles import (
 from maskalg.backends.triton.kept import BitsLayout, ids_are_scattered, labels_of_bits
 from maskalg.engine.extents import Extents, Lengths, resolve
 from maskalg.engine.normal_form import bound
+from maskalg.schedule.tile_runs import label_of
 
 MORE = 256  # rows behind the last one
 
@@ -117,7 +117,7 @@ def test_labels_of_tiles(rows, columns, side):
     # The longest calls have larger tiles.
     of_256, of_512 = [labels_of_tiles(table, size, side) for side in (256, 512)]
     some, every = pooled(of_256 > 0, of_256 == 2, (2, 2))
-    assert torch.equal(of_512, labelled(some, every))
+    assert torch.equal(of_512, label_of(some, ~every))
 
 
 IDS = {

@@ -96,13 +96,14 @@ def test_heads_of_a_size_share_its_tiles():
 
 def test_gradients():
     plain = backward(NOTHING_TUNED)
-    assert plain.query_tiles == plain.entry_tiles
+    _, of_queries, tiles = plain.sides["queries"]
+    assert tiles == plain.entry_tiles
     found = backward(tuned("keys", BACKWARD))
-    assert (found.hopper_keys, found.key_tiles) == (BACKWARD, plain.key_tiles)
-    assert (found.hopper_queries, found.query_tiles) == (plain.hopper_queries, plain.query_tiles)
-    assert backward(tuned("keys", BACKWARD), wide=True).hopper_keys is None
+    assert found.sides["keys"][1:] == (BACKWARD, plain.sides["keys"].tiles)
+    assert found.sides["queries"][1:] == (of_queries, tiles)
+    assert backward(tuned("keys", BACKWARD), wide=True).sides["keys"].hopper is None
     found = backward(tuned("queries", PLAIN))
-    assert (found.hopper_queries, found.query_tiles) == (None, (PLAIN, *plain.query_tiles))
+    assert found.sides["queries"][1:] == (None, (PLAIN, *tiles))
     # Gradients of tables have a kernel of their own, which was not measured.
     assert found.entry_tiles == plain.entry_tiles
 

@@ -10,7 +10,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import torch
 
@@ -29,7 +29,7 @@ from ..documents import rows_of_tiles, with_rows
 from ..launching.fitting import failed, that_fits
 from ..launching.launch import Launch, compile_together
 from ..launching.spec import KEYS_AND_VALUES, KernelSpec, Sizes
-from ..plan import SMALLEST_PAD, BackwardPlan
+from ..plan import SMALLEST_PAD, BackwardPlan, Side
 from ..trust import has_gluon
 from .forward import counter_launch, programs_at_once
 from .one_pass import (
@@ -40,8 +40,6 @@ from .one_pass import (
     turn_launches,
 )
 from .rows import BackwardPass, Counts, rows_launch
-
-Side = Literal["queries", "keys"]
 
 _PLAIN: Final = {
     "queries": KernelSpec("maskalg_kernels.backward.backward_queries", KEYS_AND_VALUES),
@@ -95,7 +93,7 @@ def gradient_constants(
     plan: BackwardPlan, of: Side, tile: Tile | HopperBackwardTile
 ) -> dict[str, Any]:
     """Its constants and launch options, except those of weights and `TMA`."""
-    known = plan.shape | (plan.of_queries if of == "queries" else plan.of_keys)
+    known = plan.shape | plan.sides[of].hooks
     if isinstance(tile, Tile):
         return known | tile_constants(tile)
     # The derivative of a bias takes registers.
@@ -130,9 +128,8 @@ def fill_gradients(of: BackwardPass, results: list[torch.Tensor]) -> list[Launch
         return []
     launches = _Launches(of, results)
     in_one_pass = ("one pass", plan)
-    steps = [
-        (("queries", plan), launches.candidates("queries", plan.hopper_queries, plan.query_tiles)),
-        (("keys", plan), launches.candidates("keys", plan.hopper_keys, plan.key_tiles)),
+    steps: list[tuple[Hashable, Iterator[Launch]]] = [
+        ((side, plan), launches.candidates(side)) for side in plan.sides
     ]
     if not failed(in_one_pass) and (others := launches.in_one_pass()):
         steps = [(in_one_pass, iter([launch])) for launch in others]
@@ -190,10 +187,9 @@ class _Launches:
         device = of.call.query.device
         self.fixed = (of.plan, *self.weighting.values(), self.described, device)
 
-    def candidates(
-        self, side: Side, hopper: HopperBackwardTile | None, tiles: tuple[Tile, ...]
-    ) -> Iterator[Launch]:
+    def candidates(self, side: Side) -> Iterator[Launch]:
         """The launches that may fill dQ, or dK and dV, in the order to try them."""
+        _, hopper, tiles = self.plan.sides[side]
         if self.hopper and hopper is not None:
             yield from (self._launch(side, tile) for tile in hopper.in_turn())
         for tile in in_turn(tiles):

@@ -56,7 +56,7 @@ def _with_whole_products(of: BackwardPass, entries: tuple[Entry, ...]) -> Backwa
     The gradient of an entry is a sum over many pairs of weights times (dO . v - dO . O). Its terms
     cancel, while a rounding error of dO . O stays. An output over further keys is left as it is.
     """
-    out, rows = of.rows.out, of.rows
+    out, rows = of.rows.o, of.rows
     softmax = of.call.weight.formula is None
     rounds = softmax and not of.call.part
     if not entries or not rounds or out is None or out.dtype == torch.float32:

@@ -25,23 +25,23 @@ _LOG2E: Final = math.log2(math.e)
 
 
 class Rows(NamedTuple):
-    """Row statistics the backward kernels read.
+    """Row statistics the backward kernels read, by the names of their arguments.
 
     Attributes:
-        out: the output of the forward pass, in the order of the query; None for weights that are
+        o: the output of the forward pass, in the order of the query; None for weights that are
             not normalised, which do not need it.
         lse: float32 `[batch, heads, q_len]`, without a sink; for weights that have a formula, their
-            sum; None if `out` is.
-        sinks: `[heads]`, or None.
+            sum; None if `o` is.
+        sink: `[heads]`, or None.
         grad_lse: the gradient of the lse, or None.
         statistic, delta: float32 `[batch * heads * padded]`, filled by the kernel of dQ or by one
             of their own, and read by the other kernels. `statistic` is lse with the sink in units
             of log 2, or 1 / z; `delta` is subtracted from dO . v.
     """
 
-    out: torch.Tensor | None
+    o: torch.Tensor | None
     lse: torch.Tensor | None
-    sinks: torch.Tensor | None
+    sink: torch.Tensor | None
     grad_lse: torch.Tensor | None
     statistic: torch.Tensor
     delta: torch.Tensor
@@ -51,21 +51,9 @@ class Rows(NamedTuple):
         self.statistic.fill_(math.inf)
         self.delta.zero_()
 
-    @property
-    def tensors(self) -> dict[str, torch.Tensor | None]:
-        """By the names of the kernels' arguments."""
-        return {
-            "o": self.out,
-            "lse": self.lse,
-            "sink": self.sinks,
-            "grad_lse": self.grad_lse,
-            "statistic": self.statistic,
-            "delta": self.delta,
-        }
-
 
 Known = tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]
-"""`Rows.out`, `lse`, `sinks` and `grad_lse`."""
+"""`Rows.o`, `lse`, `sink` and `grad_lse`."""
 
 
 def known_of(
@@ -136,7 +124,7 @@ class BackwardPass:
         """By the names of the kernels' arguments."""
         call = self.call
         inputs = {"q": call.query, "k": call.key, "v": call.value, "g": self.grad_out}
-        return inputs | self.rows.tensors
+        return inputs | self.rows._asdict()
 
 
 def rows_launch(of: BackwardPass, fixed: Hashable, counts: Counts | None = None) -> Launch:
@@ -182,13 +170,13 @@ def _sizes(counts: Counts | None, call: Call) -> Sizes:
 
 def sink_gradient(rows: Rows, sinks: torch.Tensor, grad_out: torch.Tensor) -> torch.Tensor:
     """The gradient of the logits `[heads]`: minus the sums of sink weight times dO . O."""
-    assert rows.out is not None and rows.lse is not None
+    assert rows.o is not None and rows.lse is not None
     batch, heads, q_len = rows.lse.shape
     known = (rows.statistic, rows.delta)
     statistic, product = [t.view(batch, heads, -1)[..., :q_len] for t in known]
     if rows.grad_lse is not None:
         # The other term of delta may be larger by any factor.
-        product = (rows.out.float() * grad_out.float()).sum(-1)
+        product = (rows.o.float() * grad_out.float()).sum(-1)
     # Where nothing is kept the statistic is infinite, and the share of the sink 0; it is the whole
     # of an infinite sink, whose output is 0.
     logits = sinks.float()[:, None] * _LOG2E
