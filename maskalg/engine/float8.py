@@ -47,7 +47,10 @@ def to_float8(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """
     if not isinstance(tensor, torch.Tensor) or not tensor.is_floating_point():
         found = tensor.dtype if isinstance(tensor, torch.Tensor) else type(tensor).__name__
-        raise errors.tensor_dtype("to_float8", "tensor", found, "of a floating-point dtype")
+        raise errors.MaskTypeError(
+            f"to_float8: tensor must be a floating-point tensor, got {found}. Write "
+            "to_float8(tensor.float()) for a query, a key or a value of numbers."
+        )
     if tensor.dim() != 4:
         wanted = "[batch, heads, length, dim]"
         raise errors.tensor_shape("to_float8", "tensor", list(tensor.shape), wanted)

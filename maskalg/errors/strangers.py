@@ -7,7 +7,7 @@ A method called with arguments it does not have lists those it takes.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from functools import wraps
 from typing import Any, Final, TypeVar, cast
@@ -195,15 +195,33 @@ def no_tensor(function: str, kind: str, options: Mapping[str, object] | None) ->
         says = f"Write {_CALLED_HERE[function]}."
     elif kind == "Index" and function == "__getitem__":
         says = "Write ma.table(tensor)[index], with an index for each dimension."
-    elif kind == "Index":
-        says = (
-            "Write it with operators and the functions of maskalg, such as ma.log and ma.where; a "
-            "function of indices, ma.mask(f) or ma.score(f), may call more functions of torch."
-        )
     else:
-        says = "Compose it with operators, and write .to_dense(q_len, kv_len) for a tensor of it."
-    what = "an index expression" if kind == "Index" else f"a {kind}"
-    return MaskTypeError(f"{called} got {what}, which is a formula and no tensor. {says}")
+        says = _WRITTEN_HERE[kind == "Index"]
+    return MaskTypeError(f"{called} got {_kind(kind)}, which is a formula and no tensor. {says}")
+
+
+def no_array(function: str, given: Sequence[object], kind: str) -> MaskTypeError:
+    """A function of NumPy was called with an expression."""
+    texts = [type(one).__name__ if hasattr(one, "shape") else repr(one)
+             for one in given]  # fmt: skip
+    return MaskTypeError(
+        f"np.{function}({', '.join(texts)}) got {_kind(kind)}, which is a formula and no array. "
+        f"{_WRITTEN_HERE[kind == 'Index']}"
+    )
+
+
+_WRITTEN_HERE: Final = {
+    True: (
+        "Write it with operators and the functions of maskalg, such as ma.log and ma.where; a "
+        "function of indices, ma.mask(f) or ma.score(f), may call more functions of torch."
+    ),
+    False: "Compose it with operators, and write .to_dense(q_len, kv_len) for a tensor of it.",
+}
+"""What to write for a function of an index expression, and of others."""
+
+
+def _kind(kind: str) -> str:
+    return "an index expression" if kind == "Index" else f"a {kind}"
 
 
 def other_arguments(

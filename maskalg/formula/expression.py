@@ -99,8 +99,6 @@ class Expression(Shown):
     bias_node: Node
     label: Label
     operands: tuple[Expression, ...] = ()
-    # A NumPy array would apply an operator to each of its entries.
-    __array_ufunc__ = None
 
     def __init__(
         self,

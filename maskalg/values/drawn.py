@@ -167,6 +167,24 @@ class WithMask(Drawn):
     def __truediv__(self, other: NoReturn) -> NoReturn:
         raise messages.times_mask(self, "/", other)
 
+    def __mod__(self, other: NoReturn) -> NoReturn:
+        raise messages.times_mask(self, "%", other)
+
+    def __rmod__(self, other: NoReturn) -> NoReturn:
+        raise messages.times_mask(other, "%", self)
+
+    def __floordiv__(self, other: NoReturn) -> NoReturn:
+        raise messages.times_mask(self, "//", other)
+
+    def __rfloordiv__(self, other: NoReturn) -> NoReturn:
+        raise messages.times_mask(other, "//", self)
+
+    def __pow__(self, other: NoReturn) -> NoReturn:
+        raise messages.times_mask(self, "**", other)
+
+    def __rpow__(self, other: NoReturn) -> NoReturn:
+        raise messages.times_mask(other, "**", self)
+
     def __neg__(self) -> NoReturn:
         raise MaskTypeError(f"`-({self!r})`: a mask is no number. Write `~mask` for all it drops.")
 

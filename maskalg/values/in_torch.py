@@ -1,4 +1,7 @@
-"""Functions of torch that take expressions: `torch.log(q_idx)`, `torch.logical_and(a, b)`."""
+"""Functions of torch that take expressions: `torch.log(q_idx)`, `torch.logical_and(a, b)`.
+
+Functions of NumPy do not: their results would be arrays.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +9,22 @@ import operator
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
+import numpy as np
 import torch
 
-from ..errors import no_tensor
+from ..errors import no_array, no_tensor
 
 _SAME: Final[dict[Any, Callable[..., Any]]] = {
-    **dict.fromkeys((torch.add,), operator.add),
+    torch.add: operator.add,
     **dict.fromkeys((torch.sub, torch.subtract), operator.sub),
     **dict.fromkeys((torch.mul, torch.multiply), operator.mul),
     **dict.fromkeys((torch.div, torch.divide, torch.true_divide), operator.truediv),
-    **dict.fromkeys((torch.floor_divide,), operator.floordiv),
-    **dict.fromkeys((torch.remainder,), operator.mod),
-    **dict.fromkeys((torch.pow,), operator.pow),
+    torch.floor_divide: operator.floordiv,
+    torch.remainder: operator.mod,
+    torch.pow: operator.pow,
     **dict.fromkeys((torch.neg, torch.negative), operator.neg),
     **dict.fromkeys((torch.abs, torch.absolute), operator.abs),
-    **dict.fromkeys((torch.eq,), operator.eq),
+    torch.eq: operator.eq,
     **dict.fromkeys((torch.ne, torch.not_equal), operator.ne),
     **dict.fromkeys((torch.lt, torch.less), operator.lt),
     **dict.fromkeys((torch.le, torch.less_equal), operator.le),
@@ -31,6 +35,27 @@ _SAME: Final[dict[Any, Callable[..., Any]]] = {
     **dict.fromkeys((torch.logical_xor, torch.bitwise_xor), operator.xor),
     **dict.fromkeys((torch.logical_not, torch.bitwise_not), operator.invert),
 }
+
+_REFLECTED: Final[dict[Any, str]] = {
+    np.add: "__radd__",
+    np.subtract: "__rsub__",
+    np.multiply: "__rmul__",
+    np.true_divide: "__rtruediv__",
+    np.floor_divide: "__rfloordiv__",
+    np.remainder: "__rmod__",
+    np.power: "__rpow__",
+    np.matmul: "__rmatmul__",
+    np.bitwise_and: "__rand__",
+    np.bitwise_or: "__ror__",
+    np.bitwise_xor: "__rxor__",
+    np.equal: "__eq__",
+    np.not_equal: "__ne__",
+    np.less: "__gt__",
+    np.less_equal: "__ge__",
+    np.greater: "__lt__",
+    np.greater_equal: "__le__",
+}
+"""Methods of an expression on the right of an operator, whose array NumPy asks first."""
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -44,7 +69,8 @@ def as_in_torch(function: _Function) -> _Function:
 class InTorch:
     """An expression that functions of torch take where an operator or a function here is the same.
 
-    A method of a tensor is refused, which lets Python ask the operator of the expression.
+    A method of a tensor is refused, which lets Python ask the operator of the expression. Of NumPy,
+    operators alone reach an expression, and not for each entry of an array.
     """
 
     __slots__ = ()
@@ -58,3 +84,16 @@ class InTorch:
         if not isinstance(found, InTorch):  # torch.eq compares entries, not whole masks
             raise no_tensor(getattr(function, "__name__", str(function)), cls.__name__, options)
         return found
+
+    def __array_ufunc__(self, function: Any, method: str, *given: Any, **options: Any) -> Any:
+        found = NotImplemented
+        if method == "__call__" and function in _REFLECTED and given[1] is self and not options:
+            reflected = getattr(self, _REFLECTED[function], None)
+            # NumPy makes an array of its own numbers before a comparison.
+            other = given[0][()] if isinstance(given[0], np.ndarray) else given[0]
+            found = NotImplemented if reflected is None else reflected(other)
+        if found is not NotImplemented:
+            return found
+        if function in (np.equal, np.not_equal) and not options:
+            return function is np.not_equal
+        raise no_array(function.__name__, given, type(self).__name__)

@@ -32,8 +32,6 @@ class Index(InTorch, IndexFormula):
     `batch`, `head`, `q_idx` and `kv_idx` are the simplest. A comparison of two is a mask.
     """
 
-    __array_ufunc__ = None  # a NumPy array would apply an operator to each of its entries
-
     def __init__(self, node: Node) -> None:
         object.__setattr__(self, "node", node)
 

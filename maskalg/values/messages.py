@@ -99,9 +99,14 @@ def mask_and_bias(left: object, right: object) -> MaskTypeError:
 
 
 def times_mask(left: object, sign: str, right: object) -> MaskTypeError:
+    says = (
+        "Multiply the bias, `mask + 2 * bias`, or write `ma.where(mask, bias, 0)` for a bias of "
+        "some pairs only."
+    )
+    if sign in ("%", "//", "**"):
+        says = f"Compute with indices, and compare: `q_idx {sign} 2 == 0` is a mask."
     return MaskTypeError(
-        f"`{_operand(left)} {sign} {_operand(right)}`: a mask is no number. Multiply the bias, "
-        "`mask + 2 * bias`, or write `ma.where(mask, bias, 0)` for a bias of some pairs only."
+        f"`{_operand(left)} {sign} {_operand(right)}`: a mask is no number. {says}"
     )
 
 

@@ -222,7 +222,8 @@ def _is_bounded(index: Node) -> bool:
     """Whether the lengths and numbers of a call bound an index."""
     known = all(part.op in ("index", "const", "scalar", "extent") or part.op in RULES
                 for part in index.walk())  # fmt: skip
-    # Bounds of a bitwise operation may be unknown.
+    # `RULES` know no limits of these where an argument may be negative, or a divisor 0, and no call
+    # checks such an index.
     return known and "bitand" not in index.ops() and not {"floordiv", "mod"} & index.ops()
 
 

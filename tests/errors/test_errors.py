@@ -131,6 +131,23 @@ ALGEBRA: dict[str, tuple[Mistake, tuple[str, ...]]] = {
         lambda: np.ones(4) * q_idx,
         ("got a float64 array of shape [4]",),
     ),
+    "function of NumPy and index": (
+        lambda: np.log(q_idx),
+        ("np.log(q_idx) got an index expression", "no array. Write", "ma.log"),
+    ),
+    "function of NumPy and array": (
+        lambda: np.maximum(np.ones(4), q_idx),
+        ("np.maximum(ndarray, q_idx) got an index expression",),
+    ),
+    "function of NumPy and mask": (
+        lambda: np.logical_not(causal),
+        ("np.logical_not(causal) got a Mask", ".to_dense(q_len, kv_len)"),
+    ),
+    "remainder of a mask": (
+        lambda: causal % 2,
+        ("`causal % 2`: a mask is no number", "`q_idx % 2 == 0` is a mask"),
+    ),
+    "power of a score": (lambda: 2**SCORE, ("`2 ** (causal + alibi(slopes[2]))`", "a mask is no")),
     "mask and flag": (lambda: causal & True, ("`causal & True`", "`ma.everything`")),
     "flag or mask": (lambda: False | causal, ("`False | causal`", "`ma.nothing`")),
     "exclusive or with a score": (

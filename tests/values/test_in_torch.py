@@ -2,6 +2,7 @@
 
 import operator
 
+import numpy as np
 import pytest
 import torch
 
@@ -53,6 +54,15 @@ def test_operators_between_tensors_and_expressions_are_those_here():
                 sign(torch.ones(2, 2), expression)
             assert "torch's" not in str(caught.value)
     assert not (causal == torch.ones(2))  # noqa: SIM201
+
+
+def test_operators_between_numbers_of_numpy_and_expressions():
+    two = np.int64(2)
+    assert (two <= q_idx) == (q_idx >= 2) and (two > q_idx) == (q_idx < 2)
+    assert repr(two * q_idx - two) == repr(2 * q_idx - 2)
+    assert repr(np.float32(2) - q_idx) == repr(2.0 - q_idx)
+    assert not (np.ones(2) == causal)  # noqa: SIM201
+    assert np.ones(2) != causal
 
 
 def test_functions_of_torch_in_a_compiled_function():

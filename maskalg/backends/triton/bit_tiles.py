@@ -1,8 +1,8 @@
-"""Bits of pairs in tiles of LINES rows and COLUMNS columns, of which only partial ones are kept.
+"""Bits of pairs in tiles of ROWS rows and COLUMNS columns, of which only partial ones are kept.
 
 A table begins with the place of each tile, counted in integers from the table's begin, int32
 `[members, rows of tiles, tiles of a row]`. Then come a tile without a kept pair, one without a
-dropped pair, and the partial tiles, each int32 `[LINES, COLUMNS / 32]`. `kernels/kept_bits.py`
+dropped pair, and the partial tiles, each int32 `[ROWS, COLUMNS / 32]`. `kernels/kept_bits.py`
 reads it.
 """
 
@@ -16,17 +16,17 @@ from torch.nn.functional import pad
 
 from ...schedule.tile_runs import label_of
 
-LINES: Final = 64
+ROWS: Final = 64  # of a tile; the LINES of the kernel
 COLUMNS: Final = 256
-_MORE_DOWN: Final = 256 // LINES  # rows of empty tiles, for a kernel's tile that the length cuts
+_MORE_DOWN: Final = 256 // ROWS  # rows of empty tiles, for a kernel's tile that the length cuts
 _WORDS: Final = COLUMNS // 32
-_OF_TILE: Final = LINES * _WORDS
+_OF_TILE: Final = ROWS * _WORDS
 _SHARED: Final = 2  # the tile without a kept pair, and the one without a dropped pair
 
 
 def places_of(rows: int, columns: int) -> tuple[int, int]:
     """How many tiles have a place, down and across."""
-    return -(-rows // LINES) + _MORE_DOWN, -(-columns // COLUMNS)
+    return -(-rows // ROWS) + _MORE_DOWN, -(-columns // COLUMNS)
 
 
 def bits_in_tiles(
@@ -42,7 +42,7 @@ def bits_in_tiles(
         made: makes the bits of the rows from one to another: int32 `[members, rows, words]`, with
             a multiple of COLUMNS / 32 words.
         size: batch entries and heads with masks of their own, together; rows; columns.
-        at_once: the most bytes of bits that are made together; those of LINES rows must fit.
+        at_once: the most bytes of bits that are made together; those of ROWS rows must fit.
         most: the most bytes of the table.
         device: where the bits are made.
     """
@@ -53,15 +53,15 @@ def bits_in_tiles(
     if of_lines > at_once or count * _OF_TILE > room:
         return None
     tile_of = torch.zeros(members, down, across, dtype=torch.int32, device=device)
-    shared = torch.zeros(_SHARED, LINES, _WORDS // 2, dtype=torch.int64, device=device)
+    shared = torch.zeros(_SHARED, ROWS, _WORDS // 2, dtype=torch.int64, device=device)
     shared[1] = -1
-    kept, step = [shared], at_once // of_lines * LINES
+    kept, step = [shared], at_once // of_lines * ROWS
     for begin in range(0, rows, step):
         tiles = _tiles(made(begin, min(begin + step, rows)))
         some, every = (tiles != 0).any(4).any(3), (tiles == -1).all(4).all(3)
         partial = some & ~every
         number = partial.flatten().cumsum(0).view_as(partial) + (count - 1)
-        lines = tile_of[:, begin // LINES :][:, : tiles.shape[1]]
+        lines = tile_of[:, begin // ROWS :][:, : tiles.shape[1]]
         lines.copy_(torch.where(partial, number, every.long()))
         kept.append(tiles[partial])
         count += len(kept[-1])
@@ -72,15 +72,15 @@ def bits_in_tiles(
 
 
 def _tiles(bits: torch.Tensor) -> torch.Tensor:
-    """The tiles of rows of bits, int64: `[members, down, across, LINES, COLUMNS / 64]`.
+    """The tiles of rows of bits, int64: `[members, down, across, ROWS, COLUMNS / 64]`.
 
     The last row stands for those after it, so that they change no label.
     """
     bits = bits.view(torch.int64)
-    more = -bits.shape[1] % LINES
+    more = -bits.shape[1] % ROWS
     if more:
         bits = torch.cat([bits, bits[:, -1:].expand(-1, more, -1)], dim=1)
-    tiles: torch.Tensor = bits.unflatten(1, (-1, LINES)).unflatten(3, (-1, _WORDS // 2))
+    tiles: torch.Tensor = bits.unflatten(1, (-1, ROWS)).unflatten(3, (-1, _WORDS // 2))
     return tiles.transpose(2, 3)
 
 
@@ -94,9 +94,9 @@ def labels_of_tiles(table: torch.Tensor, size: tuple[int, int, int], side: int) 
     """
     members, rows, columns = size
     down, across = places_of(rows, columns)
-    count, small = members * down * across, min(side, LINES)
+    count, small = members * down * across, min(side, ROWS)
     number = (table[:count].view(members, down, across) - count)[:, :-_MORE_DOWN] // _OF_TILE
-    words = table[count:].view(-1, LINES, COLUMNS // small, small // 32)
+    words = table[count:].view(-1, ROWS, COLUMNS // small, small // 32)
     of_tiles = pooled((words != 0).any(-1), (words == -1).all(-1), (small, 1))
     some, every = (of[number].transpose(2, 3).flatten(3).flatten(1, 2) for of in of_tiles)
     some, every = pooled(some, every, (side // small, side // small))

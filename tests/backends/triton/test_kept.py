@@ -8,7 +8,7 @@ import maskalg as ma
 from maskalg.backends.triton import kept
 from maskalg.backends.triton.bit_tiles import (
     COLUMNS,
-    LINES,
+    ROWS,
     bits_in_tiles,
     labels_of_tiles,
     places_of,
@@ -73,29 +73,29 @@ def test_bits_in_tiles(rows, columns, lines):
         return bits[:, begin:end].clone()
 
     size = (members, rows, columns)
-    at_once = lines * members * -(-columns // COLUMNS) * LINES * COLUMNS // 8
+    at_once = lines * members * -(-columns // COLUMNS) * ROWS * COLUMNS // 8
     table = bits_in_tiles(made, size, at_once, most, torch.device("cpu"))
     assert [begin for begin, _ in pieces] == [0, *[end for _, end in pieces[:-1]]]
     assert pieces[-1][1] == rows
     down, across = places_of(rows, columns)
     places = table[: members * down * across].view(members, down, across)
-    assert down * LINES >= rows + 256 - LINES  # tiles that the rows' end cuts read more
+    assert down * ROWS >= rows + 256 - ROWS  # tiles that the rows' end cuts read more
     count, partial = places.numel(), 0
     for member in range(members):
         for line in range(rows):
             for tile in range(across):
-                first = int(places[member, line // LINES, tile]) + line % LINES * (COLUMNS // 32)
+                first = int(places[member, line // ROWS, tile]) + line % ROWS * (COLUMNS // 32)
                 found = table[first : first + COLUMNS // 32]
                 wanted = bits[member, line, tile * COLUMNS // 32 :][: COLUMNS // 32]
                 assert torch.equal(found, wanted)
-    after = places[:, -(-rows // LINES) :]
-    assert (after == count).all() and not table[count : count + LINES * COLUMNS // 32].any()
+    after = places[:, -(-rows // ROWS) :]
+    assert (after == count).all() and not table[count : count + ROWS * COLUMNS // 32].any()
     for member in range(members):
-        for row in range(0, rows, LINES):
+        for row in range(0, rows, ROWS):
             for column in range(0, columns, COLUMNS):
-                tile = bits[member, row : row + LINES, column // 32 : (column + COLUMNS) // 32]
+                tile = bits[member, row : row + ROWS, column // 32 : (column + COLUMNS) // 32]
                 partial += int((tile != 0).any() and (tile != -1).any())
-    assert table.numel() == count + (2 + partial) * LINES * COLUMNS // 32
+    assert table.numel() == count + (2 + partial) * ROWS * COLUMNS // 32
     for most in (table.nbytes - 4, table.nbytes):
         bounded = bits_in_tiles(made, size, at_once, most, table.device)
         assert (bounded is None) == (most < table.nbytes)
