@@ -16,25 +16,22 @@ class SameDocument:
     of_query: Node
     of_key: Node
 
-    def table(self, name: str) -> Node:
-        """The table `name` at the query's position."""
+    def table(self, name: str, at: Node | None = None) -> Node:
+        """The table `name` at a position, by default the query's."""
         leading = self.of_query.args[:-1] or self.of_key.args[:-1]
         own = (*self.of_query.own, *self.of_key.own)
-        return Node("step", "int", (*leading, self.of_query.args[-1]), name, own)
+        position = self.of_query.args[-1] if at is None else at
+        return Node("step", "int", (*leading, position), name, own)
 
     def queries(self) -> list[Node]:
         """The first and last query whose id may equal the key's, less the offset of the query."""
         own = self.of_query.own[0] is self.of_key.own[0]
-        leading = self.of_query.args[:-1] or self.of_key.args[:-1]
-        slots = (*self.of_query.own, *self.of_key.own)
         offset = without_query(self.of_query.args[-1])
         if offset is None:
             return []
         names = ("first", "last") if own else ("first'", "last'")
-        steps = [
-            Node("step", "int", (*leading, self.of_key.args[-1]), name, slots) for name in names
-        ]
-        return [nodes.subtract(step, offset) for step in steps]
+        key = self.of_key.args[-1]
+        return [nodes.subtract(self.table(name, key), offset) for name in names]
 
 
 def without_query(position: Node) -> Node | None:

@@ -80,16 +80,37 @@ class Drawn(InTorch, Expression):
         title: str | None = None,
         legend: bool = True,
     ) -> Axes:
-        """Draw on matplotlib axes: blocks of a mask, a heat map of a bias or a score.
+        """Draw on matplotlib axes; `ma.plot` draws several expressions side by side.
 
-        `ma.plot` draws several side by side; `views.inspect.figure.plot` describes the arguments.
+        A mask is drawn as its empty, partial and full blocks, or with `block=1` as its dropped and
+        kept elements. A bias or a score is drawn as a heat map of the number added to a score;
+        dropped elements are grey. If it is not a sum, the map shows the result for a score of 1,
+        and if it is the same everywhere, as `softcap` is, a curve is drawn. Queries run down, keys
+        to the right.
+
+        Args:
+            q_len: number of queries.
+            kv_len: number of keys; `None` means `q_len`.
+            block: side of a block in positions, 1 for single elements; by default the smallest
+                power of two that makes at most 256 blocks a side.
+            entry, head: which batch entry and head, where the expression tells them apart.
+            ax: axes to draw on; by default those of a new figure.
+            title: the heading; by default the expression.
+            legend: whether to explain the colours beside the picture.
+
+        Returns:
+            The axes.
+
+        Raises:
+            ImportError: matplotlib is not installed.
+            ValueError: lengths, a batch entry or a head that the bound tensors do not have.
         """
-        from ..views.inspect.figure import plot
+        from ..views.inspect.choice import Choice
+        from ..views.inspect.figure import draw, drawable, require_matplotlib
 
-        return plot(
-            self, q_len, kv_len,
-            block=block, entry=entry, head=head, ax=ax, title=title, legend=legend,
-        )  # fmt: skip
+        require_matplotlib()
+        content = drawable(self, q_len, kv_len, block, Choice(entry, head))
+        return draw(content, ax, title=title, legend=legend, largest=None)
 
     @told
     def explore(

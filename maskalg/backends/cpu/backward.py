@@ -28,7 +28,15 @@ from ..call import Call
 from ..results import empty_gradients
 from .elements import LOG2E, Elements, has_nan, memory_of
 from .formula import differentiated
-from .forward import Operands, accumulation, biased_scores, operands, piece_weights, score_factor
+from .forward import (
+    Operands,
+    accumulation,
+    biased_scores,
+    online_softmax,
+    operands,
+    piece_weights,
+    score_factor,
+)
 from .plan import Group, Piece, Row, plan
 
 
@@ -156,7 +164,9 @@ class _Group:
         shift: tuple[torch.Tensor, ...] = (lse2,)
         if self.call.weight.formula is None and _is_rough(lse2):
             elements = elements.in_natural_units()
-            shift = self._largest_and_sum(elements, plain, row)
+            m, sums, _ = online_softmax(self.call, inputs, elements, row, self.scratch)
+            # Both parts of lse: the largest score, and the log of the sum relative to it.
+            shift = m, torch.where(sums == 0, float("inf"), sums.log())
         query = plain * score_factor(self.call, elements)
         if saved.rounded is not None:
             whole = torch.zeros_like(gradient)
@@ -195,33 +205,11 @@ class _Group:
         shift: tuple[torch.Tensor, ...],
     ) -> torch.Tensor:
         """The weights of a piece, from scores less both parts of their lse; in the scratch."""
-        scores = self._masked_scores(elements, query, row, piece)
+        scores = biased_scores(self.inputs, elements, query, row, piece.columns, self.scratch)
+        elements.mask(self.inputs.spread(scores, row), row.rows, piece.columns[0], piece.masked)
         for part in shift:
             scores.sub_(part)
         return elements.weights(scores)
-
-    def _masked_scores(
-        self, elements: Elements, query: torch.Tensor, row: Row, piece: Piece
-    ) -> torch.Tensor:
-        """Scores of scaled queries after bias and mask; in the scratch if possible."""
-        scores = biased_scores(self.inputs, elements, query, row, piece.columns, self.scratch)
-        elements.mask(self.inputs.spread(scores, row), row.rows, piece.columns[0], piece.masked)
-        return scores
-
-    def _largest_and_sum(
-        self, elements: Elements, plain: torch.Tensor, row: Row
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """The two parts of lse: the largest score, and the log of the sum relative to it."""
-        query = plain * score_factor(self.call, elements)
-        m = query.new_full((*query.shape[:2], 1), torch.finfo(query.dtype).min)
-        total = torch.zeros_like(m)
-        for piece in row.pieces:
-            scores = self._masked_scores(elements, query, row, piece)
-            highest = torch.maximum(scores.amax(dim=-1, keepdim=True), m)
-            total.mul_(elements.power(m.sub_(highest)))
-            total.add_(elements.weights(scores.sub_(highest)).sum(dim=-1, keepdim=True))
-            m = highest
-        return m, torch.where(total == 0, float("inf"), total.log())
 
     def _through_bias(
         self, change: torch.Tensor, plain: torch.Tensor, row: Row, piece: Piece

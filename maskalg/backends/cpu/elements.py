@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from operator import attrgetter
 from typing import Final, cast
@@ -93,15 +93,11 @@ class Elements:
         ceiling = self._shared(
             self.formulas.mask, "mask", rows, masked, lambda: self._ceiling(rows, masked)
         )
-        at = 0
-        for left, end in masked:
-            part = scores[..., left - first : end - first]
+        for part, limit in _beside(scores, first, ceiling, masked):
             # Not an addition: +inf - inf would be NaN. Not `masked_fill_`: 20 times slower here.
-            limit = ceiling[..., at : at + end - left]
             torch.minimum(part, limit, out=part)
             if self.has_bias and has_nan(part):
                 part.masked_fill_(limit < 0, float("-inf"))
-            at += end - left
 
     def keep(
         self, weights: torch.Tensor, rows: Range, first: int, masked: tuple[Range, ...]
@@ -112,13 +108,10 @@ class Elements:
         kept = self._shared(
             self.formulas.mask, "keep", rows, masked, lambda: self._kept(rows, masked)
         )
-        at = 0
-        for left, end in masked:
-            part, factor = weights[..., left - first : end - first], kept[..., at : at + end - left]
+        for part, factor in _beside(weights, first, kept, masked):
             part.mul_(factor)
             if has_nan(part):
                 part.masked_fill_(factor == 0, 0.0)
-            at += end - left
 
     def additive_mask(self, rows: Range, piece: Piece) -> torch.Tensor | None:
         """The term added to scores under an additive bias, -inf where a pair is dropped.
@@ -151,11 +144,8 @@ class Elements:
         """-inf where the mask drops a pair, else 0, over the columns of a piece."""
         ceiling = self._ceiling(rows, piece.masked).clamp_(max=0)
         whole = ceiling.new_zeros(*ceiling.shape[:-1], piece.columns[1] - piece.columns[0])
-        at = 0
-        for left, end in piece.masked:
-            part = ceiling[..., at : at + end - left]
-            whole[..., left - piece.columns[0] : end - piece.columns[0]] = part
-            at += end - left
+        for part, dropped in _beside(whole, piece.columns[0], ceiling, piece.masked):
+            part.copy_(dropped)
         return whole
 
     def _natural_field(self, rows: Range, columns: Range) -> torch.Tensor:
@@ -251,6 +241,17 @@ class Elements:
         key = (name, members, rows[1] - rows[0], distances)
         found = self.memory.recall(key)
         return self.memory.keep(key, make()) if found is None else found
+
+
+def _beside(
+    whole: torch.Tensor, first: int, packed: torch.Tensor, masked: tuple[Range, ...]
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """The columns of each masked range: of `whole`, from key `first` on, and of `packed`, which
+    has these columns alone."""
+    at = 0
+    for left, end in masked:
+        yield whole[..., left - first : end - first], packed[..., at : at + end - left]
+        at += end - left
 
 
 def has_nan(tensor: torch.Tensor) -> bool:

@@ -229,14 +229,14 @@ def _group(
                 lse[:, :, slice(*row.rows)] = inputs.spread(row_lse, row).squeeze(-1)
 
 
-def _row(
+def online_softmax(
     call: Call, inputs: Operands, elements: Elements, row: Row, scratch: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Output and lse of a tile of queries, `[batch * kv_heads, group * rows, dim or 1]`."""
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Of a tile of queries `[batch * kv_heads, group * rows, dim or 1]`: the largest score, and the
+    sums of weights relative to it, alone and times the values."""
     query = inputs.tile(inputs.query, row) * score_factor(call, elements)
     # A row of -inf alone is shifted by the lowest number instead of -inf, which would give NaN.
-    limits = torch.finfo(query.dtype)
-    m = query.new_full((*query.shape[:2], 1), limits.min)
+    m = query.new_full((*query.shape[:2], 1), torch.finfo(query.dtype).min)
     total, out = torch.zeros_like(m), query.new_zeros(*query.shape[:2], inputs.value.shape[-1])
     for piece in row.pieces:
         columns = slice(*piece.columns)
@@ -247,6 +247,15 @@ def _row(
         weights = elements.weights(scores.sub_(m))
         total.mul_(shrink).add_(weights.sum(dim=-1, keepdim=True))
         out.mul_(shrink).baddbmm_(weights, inputs.value[:, columns])
+    return m, total, out
+
+
+def _row(
+    call: Call, inputs: Operands, elements: Elements, row: Row, scratch: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Output and lse of a tile of queries, `[batch * kv_heads, group * rows, dim or 1]`."""
+    m, total, out = online_softmax(call, inputs, elements, row, scratch)
+    limits = torch.finfo(m.dtype)
     # All scores overflowed, or one did, or no key is kept, which looks the same.
     overflows = elements.has_bias and elements.unit != 1.0
     if overflows and bool(((m == limits.min) | (m == float("inf"))).any()):

@@ -72,31 +72,24 @@ _PTX_BREAKS: Final = re.compile(r"//[^\n]*|[;\n{}]")
 _GCN_BREAKS: Final = re.compile(r";[^\n]*|\n")
 
 
-@dataclass(frozen=True)
-class Report:
+@dataclass(frozen=True, kw_only=True)
+class Report(Compiled):
     """The result of compiling one kernel.
 
     Attributes:
         kernel: its name.
         tier: the family of kernels, and the tile.
-        registers: registers of a thread; None off NVIDIA.
-        spills: bytes that a thread's spill instructions store, counted once for each place in the
-            kernel; None off NVIDIA.
-        stack: bytes of a thread's memory for spilled registers; None off NVIDIA.
-        shared, shared_limit: bytes of shared memory of a program, and their limit.
-        instructions: counts of instructions of the assembly (PTX or GCN): all, and by kind.
-        remarks: warnings of NVIDIA's assembler.
+        shared_limit: the most bytes of shared memory of a program.
     """
 
     kernel: str
     tier: str
-    registers: int | None
-    spills: int | None
-    shared: int
     shared_limit: int
-    instructions: dict[str, int]
-    remarks: str
-    stack: int | None
+
+    @property
+    def instructions(self) -> dict[str, int]:
+        """Counts of instructions of the assembly (PTX or GCN): all, and by kind."""
+        return instructions(self.assembly)
 
 
 def compile_offline(
@@ -313,17 +306,8 @@ class _Request:
         found = first_that_fits(((tile, compiled(tile)) for tile in tiles), spilled)
         assert found is not None  # tables have a tile for every supported call
         tile, made = found
-        return Report(
-            kernel,
-            _tier(tile),
-            made.registers,
-            made.spills,
-            made.shared,
-            _SHARED[self.target],
-            instructions(made.assembly),
-            made.remarks,
-            made.stack,
-        )
+        limit = _SHARED[self.target]
+        return Report(**vars(made), kernel=kernel, tier=_tier(tile), shared_limit=limit)
 
 
 def _tier(tile: Tile | HopperTile | HopperBackwardTile) -> str:

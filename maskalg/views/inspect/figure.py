@@ -52,56 +52,13 @@ _MOST_LINES: Final = 40
 _POINT: Final = 72  # points an inch
 
 
-def plot(
-    expression: Expression,
-    q_len: int,
-    kv_len: int | None = None,
-    *,
-    block: int | None = None,
-    entry: int = 0,
-    head: int = 0,
-    ax: Axes | None = None,
-    title: str | None = None,
-    legend: bool = True,
-) -> Axes:
-    """Draw a mask, a bias or a score on matplotlib axes.
-
-    A mask is drawn as its empty, partial and full blocks, or with `block=1` as its dropped and kept
-    elements. A bias or a score is drawn as a heat map of the number added to a score; dropped
-    elements are grey. If it is not a sum, the map shows the result for a score of 1, and if it is
-    the same everywhere, as `softcap` is, a curve is drawn. Queries run down, keys to the right.
-
-    Args:
-        expression: a mask, a bias or a score.
-        q_len: number of queries.
-        kv_len: number of keys; `None` means `q_len`.
-        block: side of a block in positions, 1 for single elements; by default the smallest power
-            of two that makes at most 256 blocks a side.
-        entry, head: which batch entry and head, where the expression tells them apart.
-        ax: axes to draw on; by default those of a new figure.
-        title: the heading; by default the expression.
-        legend: whether to explain the colours beside the picture.
-
-    Returns:
-        The axes.
-
-    Raises:
-        ImportError: matplotlib is not installed.
-        TypeError: not an expression.
-        ValueError: lengths, a batch entry or a head that the bound tensors do not have.
-    """
-    require_matplotlib("plot")
-    content = drawable(expression, q_len, kv_len, block, Choice(entry, head))
-    return draw(content, ax, title=title, legend=legend, largest=None)
-
-
 Drawable = Picture | Heat | Expression
 
 
-def require_matplotlib(call: str) -> None:
+def require_matplotlib() -> None:
     if importlib.util.find_spec("matplotlib") is None:
         raise MissingPackageError(
-            f"{call} needs matplotlib, which is not installed: pip install 'maskalg[plot]'"
+            "plot needs matplotlib, which is not installed: pip install 'maskalg[plot]'"
         )
 
 

@@ -60,7 +60,7 @@ def plot(
         TypeError: not an expression.
         ValueError: lengths, a batch entry or heads that the bound tensors do not have.
     """
-    require_matplotlib("plot")
+    require_matplotlib()
     given = list(expressions) if isinstance(expressions, Iterable) else [expressions]
     for what in given:
         if not isinstance(what, Expression):

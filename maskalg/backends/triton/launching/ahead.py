@@ -41,7 +41,9 @@ class Compiled:
 
     Attributes:
         shared: bytes of shared memory of a program.
-        registers, spills: registers a thread, and bytes spilled; None off NVIDIA.
+        registers: registers of a thread; None off NVIDIA.
+        spills: bytes that a thread's spill instructions store, counted once for each place in the
+            kernel; None off NVIDIA.
         assembly: PTX or AMD assembly.
         stack: bytes of a thread's memory for spilled registers; None off NVIDIA.
         remarks: warnings of NVIDIA's assembler, such as matrix products that it serialises.
