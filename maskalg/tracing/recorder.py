@@ -45,35 +45,34 @@ class Symbol(Proxy):
         known = self.tracer.known_attributes(self.node)
         return known[name] if name in known else super().__getattr__(name)
 
-    def __hash__(self) -> int:
-        self.tracer.needs_value(self, "a dict, a set or a cached function")
 
-    def __len__(self) -> int:
-        self.tracer.needs_value(self, "len()")
+def _needing(what: str) -> Callable[..., NoReturn]:
+    """A method by which Python asks for the value of a symbol."""
 
-    def __int__(self) -> int:
-        self.tracer.needs_value(self, "int()")
+    def refused(self: Symbol, *_others: object) -> NoReturn:
+        self.tracer.needs_value(self, what)
 
-    def __float__(self) -> float:
-        self.tracer.needs_value(self, "float()")
+    return refused
 
-    def __index__(self) -> int:
-        self.tracer.needs_value(self, "an integer (range, a list index, math)")
 
-    def __round__(self, digits: int | None = None) -> float:
-        self.tracer.needs_value(self, "round()")
+def _recorded(function: Callable[[Any], Any]) -> Callable[[Symbol], Any]:
+    """A method that records a call of the function."""
+    return lambda self: self.tracer.create_proxy("call_function", function, (self,), {})
 
-    def __contains__(self, item: object) -> bool:
-        self.tracer.needs_value(self, "`in`")
 
-    def __floor__(self) -> Any:
-        return self.tracer.create_proxy("call_function", math.floor, (self,), {})
-
-    def __ceil__(self) -> Any:
-        return self.tracer.create_proxy("call_function", math.ceil, (self,), {})
-
-    def __trunc__(self) -> Any:
-        return self.tracer.create_proxy("call_function", math.trunc, (self,), {})
+_VALUE_NEEDED: Final = {
+    "hash": "a dict, a set or a cached function",
+    "len": "len()",
+    "int": "int()",
+    "float": "float()",
+    "index": "an integer (range, a list index, math)",
+    "round": "round()",
+    "contains": "`in`",
+}
+for _name, _what in _VALUE_NEEDED.items():
+    setattr(Symbol, f"__{_name}__", _needing(_what))
+for _function in (math.floor, math.ceil, math.trunc):
+    setattr(Symbol, f"__{_function.__name__}__", _recorded(_function))
 
 
 def _in_place(operation: Callable[[Any, Any], Any]) -> Callable[[Symbol, object], Symbol]:

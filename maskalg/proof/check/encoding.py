@@ -31,7 +31,7 @@ from ...formula.laws import NEVER, All, Any_, Condition, NotNegative, equal, ine
 from ...formula.nodes import Node
 from ...formula.parameters import Slot, common_order
 from ..documents import same_document
-from .laws import MemberTerm, StepTerm, contiguous, inverses, member_laws, own_places
+from .laws import Lookup, contiguous, inverses, member_laws, own_places
 
 
 class Encoder:
@@ -52,8 +52,8 @@ class Encoder:
         self._quotients: list[tuple[Any, Any, Any]] = []  # floor(x / c), x, c
         self._of_quotients: list[tuple[Any, Any, Any]] = []  # the same, where x was a quotient
         self._definitions: list[Condition] = []
-        self._steps: list[StepTerm] = []
-        self._members: list[MemberTerm] = []
+        self._steps: list[Lookup] = []
+        self._members: list[Lookup] = []
         self._reads: list[tuple[Node, Any, list[Any]]] = []
         self.laws: set[str] = {"contiguous documents"} if contiguous else set()
 
@@ -123,8 +123,7 @@ class Encoder:
             known += member_laws(self._members, self)
         products = {m for c in conditions for e in inequalities(c) for m in _monomials(e)}
         functions = [(f, x, str(c)) for f, x, c in self._quotients]
-        functions += [(step.value, step.position, step.family) for step in self._steps]
-        functions += [(member.value, member.position, member.family) for member in self._members]
+        functions += [(f.value, f.position, f.family) for f in (*self._steps, *self._members)]
         for f, x, name in functions:
             for g, y, other in functions:
                 if f is not g and name == other:
@@ -248,10 +247,9 @@ class Encoder:
             then, otherwise = (equal(unknown, self.term(arg)) for arg in args[1:])
             chosen, other = self.condition(args[0]), self.condition(args[0], False)
             facts.append(Any_((All((chosen, then)), All((other, otherwise)))))
-        elif op == "member":
-            self._members.append(MemberTerm(node, unknown, self.term(args[-1])))
-        elif op == "step":
-            self._steps.append(StepTerm(node, unknown, self.term(args[-1])))
+        elif op in ("member", "step"):
+            of = self._members if op == "member" else self._steps
+            of.append(Lookup(node, unknown, self.term(args[-1])))
 
     def _same_entries(self) -> Iterator[Condition]:
         """Facts that reads of one table at the same place are equal."""

@@ -42,8 +42,9 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class StepTerm:
-    """A read of a table: its formula `node`, its unknown `value`, and its `position`."""
+class Lookup:
+    """A read of a table ("step"), or the next or previous member of a set ("member"): its formula
+    `node`, its unknown `value`, and the `position` it starts from."""
 
     node: Node
     value: Any
@@ -51,7 +52,10 @@ class StepTerm:
 
     @property
     def family(self) -> str:
-        """The family of the read: one table of one pair of tensors, in one batch entry."""
+        """The monotone function: one table of one pair of tensors in one batch entry, or the next
+        or previous member of one set."""
+        if self.node.op == "member":
+            return f"{self.node.data} {self.node.args[0].canonical}"
         return self.family_of(cast(str, self.node.data))
 
     def family_of(self, table: str) -> str:
@@ -71,7 +75,7 @@ def contiguous(step: Node) -> Node:
     return step if name is None else Node("step", "int", step.args, name, step.own)
 
 
-def inverses(terms: list[StepTerm]) -> list[Condition]:
+def inverses(terms: list[Lookup]) -> list[Condition]:
     """first(x) <= y <=> x <= last'(y), and last(y) >= x <=> y >= first'(x)."""
     laws: list[Condition] = []
     for low in terms:
@@ -89,7 +93,7 @@ def inverses(terms: list[StepTerm]) -> list[Condition]:
     return laws
 
 
-def own_places(terms: list[StepTerm]) -> list[Condition]:
+def own_places(terms: list[Lookup]) -> list[Condition]:
     """first(x) <= x <= last(x), likewise start and end, where queries and keys read one tensor."""
     laws: list[Condition] = []
     for term in terms:
@@ -100,20 +104,7 @@ def own_places(terms: list[StepTerm]) -> list[Condition]:
     return laws
 
 
-@dataclass(frozen=True)
-class MemberTerm:
-    """The next or previous member of a set: its formula, its unknown, and where it starts from."""
-
-    node: Node
-    value: Any
-    position: Any
-
-    @property
-    def family(self) -> str:
-        return f"{self.node.data} {self.node.args[0].canonical}"
-
-
-def member_laws(terms: list[MemberTerm], encoder: Encoder) -> list[Condition]:
+def member_laws(terms: list[Lookup], encoder: Encoder) -> list[Condition]:
     """The laws for these terms, with the query of the encoder as the member y."""
     q, q0, q1 = (encoder.term(index) for index in (nodes.Q, ROW_FIRST, ROW_LAST))
     laws: list[Condition] = []

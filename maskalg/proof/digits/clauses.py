@@ -40,15 +40,6 @@ class DigitClause:
         )
 
 
-@dataclass(frozen=True)
-class _Number:
-    """A number by its digits, and the offset added to the index before."""
-
-    side: Index
-    paths: Paths
-    offset: Node
-
-
 class DigitClauses:
     """Normalises a formula over one tree of digits."""
 
@@ -194,14 +185,16 @@ class DigitClauses:
         high = next((term for term in moving if term is not low), None)
         if len(moving) != 2 or low is None or high is None:
             raise NotDigits("a sum of positions")
-        upper, lower = self._number(high), self._number(cast(Node, _negated(low)))
-        gap = _collected(rest, nodes.negate(upper.offset), lower.offset)
+        upper, above = self._number(high)
+        lower, below = self._number(cast(Node, _negated(low)))
+        gap = _collected(rest, nodes.negate(above), below)
         if upper.side == lower.side or upper.paths != lower.paths or gap not in (_ZERO, _LESS):
             raise NotDigits("a distance across digits")
         return self._ordered(upper.side, upper.paths, strict=gap == _LESS)
 
-    def _number(self, node: Node) -> _Number:
-        """A number with digits: an index plus an offset, or a part of that."""
+    def _number(self, node: Node) -> tuple[Coordinate, Node]:
+        """A number by its digits, and the offset added to the index before: the number is an index
+        plus that offset, or a part of it."""
         if node.op == "index":
             side = cast(Index, node.data)
             found, offset = self._tree.coordinate(self._tree.roots[side]), self._tree.offset(side)
@@ -209,7 +202,7 @@ class DigitClauses:
             found, offset = self._tree.coordinate(node), _ZERO
         if found is None:
             raise NotDigits("a sum of positions")
-        return _Number(found.side, found.paths, offset)
+        return found, offset
 
     def _ordered(self, greater: Index, paths: Paths, *, strict: bool) -> list[DigitClause]:
         """One number is at least (or above) the other: the first digit that differs decides."""

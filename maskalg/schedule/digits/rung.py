@@ -31,17 +31,6 @@ _ROWS_AT_ONCE: Final = 1 << 14
 Found = tuple[torch.Tensor, ...]  # row, first tile, end, and whether the tiles are full
 
 
-def digit_runs(forms: DigitForms, tiling: Tiling) -> TileRuns:
-    """The runs of a call; each tile has its exact label."""
-    shape, kv_len = tiling.shape[:3], tiling.extents.kv_len
-    if not kv_len or 0 in shape:
-        none = torch.zeros(0, dtype=torch.int64)
-        return TileRuns.of(none, none, none, none, shape)
-    parts = [PartInCall(part, tiling.form.values, kv_len) for part in forms.parts]
-    every = _rows_at_once(tiling, _ROWS_AT_ONCE)
-    return TileRuns.of_parts([_runs(parts, rows, kv_len, tiling.block) for rows in every], shape)
-
-
 def _rows_at_once(tiling: Tiling, most: int) -> Iterator[TileRows]:
     """The rows of a call, at most `most` at a time."""
     batch, heads, tiles, _ = tiling.shape
@@ -100,17 +89,6 @@ def _within(places: torch.Tensor, first: torch.Tensor, end: torch.Tensor) -> tor
 
 
 _QUERIES_AT_ONCE: Final = 1 << 16
-
-
-def digit_counts(forms: DigitForms, form: Bound, extents: Extents) -> torch.Tensor:
-    """The number of keys each query keeps, int64 `[batch, heads, q_len]`."""
-    tiling = Tiling(form, extents, (1, 1))
-    if not extents.kv_len:
-        return torch.zeros(tiling.shape[:3], dtype=torch.int64, device=tiling.device)
-    parts = [PartInCall(part, form.values, extents.kv_len) for part in forms.parts]
-    counts = [torch.zeros(0, dtype=torch.int64, device=tiling.device)]
-    counts += [_of_rows(parts, rows) for rows in _rows_at_once(tiling, _QUERIES_AT_ONCE)]
-    return torch.cat(counts).view(tiling.shape[:3])
 
 
 def _of_rows(parts: list[PartInCall], rows: TileRows) -> torch.Tensor:
@@ -215,11 +193,18 @@ class DigitRung:
         return MOST_TILES if self.reads_tensors else MOST_BY_DIGITS
 
     def runs(self, tiling: Tiling) -> TileRuns:
-        return digit_runs(self.forms, tiling)
+        shape, kv_len = tiling.shape[:3], tiling.extents.kv_len
+        if not kv_len or 0 in shape:
+            none = torch.zeros(0, dtype=torch.int64)
+            return TileRuns.of(none, none, none, none, shape)
+        parts = [PartInCall(part, tiling.form.values, kv_len) for part in self.forms.parts]
+        every = _rows_at_once(tiling, _ROWS_AT_ONCE)
+        runs = [_runs(parts, rows, kv_len, tiling.block) for rows in every]
+        return TileRuns.of_parts(runs, shape)
 
     def labels(self, tiling: Tiling) -> tuple[torch.Tensor, torch.Tensor]:
         nowhere = torch.zeros((0, 4), dtype=torch.int64, device=tiling.device)
-        return digit_runs(self.forms, tiling).to(tiling.device).labels(tiling.shape[3]), nowhere
+        return self.runs(tiling).to(tiling.device).labels(tiling.shape[3]), nowhere
 
     def decides_every_tile(self, form: Bound) -> bool:
         return True
@@ -230,7 +215,15 @@ class DigitRung:
     def kept_keys(
         self, form: Bound, extents: Extents, most_spans: int | None = None
     ) -> torch.Tensor | None:
-        return digit_counts(self.forms, form, extents) if most_spans is None else None
+        if most_spans is not None:
+            return None
+        tiling = Tiling(form, extents, (1, 1))
+        if not extents.kv_len:
+            return torch.zeros(tiling.shape[:3], dtype=torch.int64, device=tiling.device)
+        parts = [PartInCall(part, form.values, extents.kv_len) for part in self.forms.parts]
+        counts = [torch.zeros(0, dtype=torch.int64, device=tiling.device)]
+        counts += [_of_rows(parts, rows) for rows in _rows_at_once(tiling, _QUERIES_AT_ONCE)]
+        return torch.cat(counts).view(tiling.shape[:3])
 
     def marks(self, tiling: Tiling, of: Of) -> torch.Tensor:
         if self.reads_tensors or math.prod(tiling.shape) > MOST_BY_DIGITS:
@@ -251,7 +244,7 @@ class DigitRung:
         return _OF_GRAPHS.setdefault(key, found)
 
     def _made(self, tiling: Tiling, of: Of) -> torch.Tensor:
-        runs = digit_runs(self.forms, replace(tiling, on=torch.device("cpu")))
+        runs = self.runs(replace(tiling, on=torch.device("cpu")))
         labels = runs.to(tiling.device).labels(tiling.shape[3])
         made = marks_of(labels, of, tiling)
         if made.is_cuda:

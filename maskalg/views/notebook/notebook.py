@@ -231,43 +231,33 @@ def _proof(proof: Proof) -> str:
 
 def _block_map(found: BlockMap) -> str:
     """The labels of up to four batch entries and heads, and their counts."""
-    pictures = []
-    for labels in found.labels.flatten(0, 1)[:_MOST_PICTURES]:
-        cells, times = pooled(labels, _CELLS)
-        side = (times * found.block[0], times * found.block[1])
-        pictures.append(blocks_svg(cells.cpu(), side, found.q_len, found.kv_len))
+    drawn = [pooled(labels, _CELLS) for labels in found.labels.flatten(0, 1)[:_MOST_PICTURES]]
     shape = "{} x {} x {} x {}".format(*found.labels.shape)
-    facts = [_soft(f"{found.q_len} queries, {found.kv_len} keys, {_sides(found.block)}")]
-    facts.append(_soft(f"labels {shape} (batch, heads, rows, columns)"))
-    facts.append(_legend(found.counts()))
-    if found.evaluated:
-        facts.append(_soft(f"{found.evaluated} blocks were evaluated"))
-    return _page(pictures, [_heading("BlockMap"), *facts])
+    evaluated = [f"{found.evaluated} blocks were evaluated"] if found.evaluated else []
+    return _blocks(found, drawn, f"labels {shape} (batch, heads, rows, columns)", *evaluated)
 
 
 def _segments(found: Segments) -> str:
     """The segments of up to four batch entries and heads, and their counts."""
     batches, heads, rows = found.shape
-    pictures = []
-    for one in range(min(batches * heads, _MOST_PICTURES)):
-        cells, times = pooled_segments(found, one * rows, _CELLS)
-        side = (times * found.block[0], times * found.block[1])
-        pictures.append(blocks_svg(cells, side, found.q_len, found.kv_len))
-    facts = [
-        _soft(f"{found.q_len} queries, {found.kv_len} keys, {_sides(found.block)}"),
-        _soft(f"{len(found.first)} segments in {batches} x {heads} x {rows} rows "
-              f"(batch, heads, rows), {found.nbytes} bytes"),
-        _legend(found.counts()),
-    ]  # fmt: skip
-    return _page(pictures, [_heading("Segments"), *facts])
+    members = range(min(batches * heads, _MOST_PICTURES))
+    drawn = [pooled_segments(found, member * rows, _CELLS) for member in members]
+    told = f"{len(found.first)} segments in {batches} x {heads} x {rows} rows (batch, heads, rows)"
+    return _blocks(found, drawn, f"{told}, {found.nbytes} bytes")
 
 
-def _sides(block: tuple[int, int]) -> str:
-    return f"blocks of {block[0]} x {block[1]}"
-
-
-def _heading(text: str) -> str:
-    return f'<div class="ma-title">{escape(text)}</div>'
+def _blocks(
+    found: BlockMap | Segments, drawn: list[tuple[torch.Tensor, int]], fact: str, *more: str
+) -> str:
+    """Pictures of cells, each of some blocks a side, and facts around the legend."""
+    (height, width), lengths = found.block, (found.q_len, found.kv_len)
+    pictures = [
+        blocks_svg(cells.cpu(), (times * height, times * width), *lengths) for cells, times in drawn
+    ]
+    sizes = f"{found.q_len} queries, {found.kv_len} keys, blocks of {height} x {width}"
+    heading = f'<div class="ma-title">{type(found).__name__}</div>'
+    facts = [_soft(sizes), _soft(fact), _legend(found.counts()), *map(_soft, more)]
+    return _page(pictures, [heading, *facts])
 
 
 def _soft(text: str) -> str:

@@ -18,7 +18,7 @@ from maskalg.formula.nodes import Node
 from maskalg.proof.check.digit_certificate import digit_claims
 from maskalg.proof.digits.forms import Axis, AxisSpan, BoxClause, DigitForms, DigitPart, Split
 from maskalg.proof.proof import Proof
-from maskalg.schedule.digits.rung import digit_runs
+from maskalg.schedule.digits.rung import DigitRung
 from maskalg.schedule.tile_runs import PARTIAL
 from maskalg.schedule.tiling import Tiling
 from maskalg.testing import oracle
@@ -135,7 +135,7 @@ def labels(mask: ma.Mask, forms: DigitForms, length: int, block: tuple[int, int]
     """The labels that schedules make of forms."""
     form = bound(mask)
     tiling = Tiling(form, resolve(form, Lengths(length, length, 1, 2)), block)
-    labels = digit_runs(forms, tiling).labels(tiling.shape[3])
+    labels = DigitRung(forms, False).runs(tiling).labels(tiling.shape[3])
     return labels.expand(1, 2, -1, -1).numpy()
 
 
