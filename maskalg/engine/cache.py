@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import stat
 import tempfile
 import time
 from pathlib import Path
@@ -28,3 +30,26 @@ def replace(path: Path, content: bytes) -> None:
     with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".tmp", delete=False) as file:
         file.write(content)
     os.replace(file.name, path)
+
+
+_DIGEST: Final = 32  # bytes at the end of a file that is checked
+
+
+def keep(path: Path, content: bytes) -> None:
+    """Write a file for `kept`, with a digest at its end."""
+    replace(path, content + hashlib.sha256(content).digest())
+
+
+def kept(path: Path) -> bytes | None:
+    """The content of a file that `keep` wrote; None if it is missing or damaged, and unless this
+    user owns it and nobody else may write it."""
+    try:
+        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
+            status = os.fstat(file.fileno())
+            if status.st_uid != os.getuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+                return None
+            whole = file.read()
+    except OSError:
+        return None
+    content, digest = whole[:-_DIGEST], whole[-_DIGEST:]
+    return content if hashlib.sha256(content).digest() == digest else None

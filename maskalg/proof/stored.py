@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import stat
 import sys
 from contextlib import suppress
 from dataclasses import fields
@@ -20,7 +19,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, cast
 
-from ..engine.cache import IMPORTED, cache_dir, replace
+from ..engine.cache import IMPORTED, cache_dir, keep, kept
 from ..engine.normal_form import Structure
 from ..formula.nodes import Node
 from ..formula.parameters import Slot
@@ -30,7 +29,6 @@ enabled = os.name == "posix"  # other systems do not tell who owns a file
 
 _ROOMS: Final = ("formula", "engine", "proof")  # the code of a proof, beside SymPy
 _CLASSES: Final = (ClosedForms, Span, Residue, Section, Relation)
-_DIGEST: Final = 64
 
 
 class _Other(Exception):
@@ -42,10 +40,10 @@ def read(structure: Structure) -> ClosedForms | None:
     key = _key(structure)
     if key is None:
         return None
-    text = _own_text(_path(key))
-    if text is None or text[:_DIGEST] != _digest(text[_DIGEST:]):
+    text = kept(_path(key))
+    if text is None:
         return None
-    found_key, found = json.loads(text[_DIGEST:])
+    found_key, found = json.loads(text)
     return cast(ClosedForms, _value(found, structure.slots)) if found_key == key else None
 
 
@@ -62,7 +60,7 @@ def write(structure: Structure, forms: ClosedForms) -> None:
     same = again.bounds == forms.bounds and json.dumps([key, _text(again)]) == text
     if same and _code.__wrapped__() == _code():  # the code did not change meanwhile
         with suppress(OSError):
-            replace(_path(key), (_digest(text) + text).encode())
+            keep(_path(key), text.encode())
 
 
 def _key(structure: Structure) -> str | None:
@@ -98,24 +96,7 @@ def _code() -> str | None:
 
 
 def _path(key: str) -> Path:
-    return cache_dir() / "proofs" / f"{_digest(key)[:32]}.json"
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _own_text(path: Path) -> str | None:
-    """The text of a file that this user owns and nobody else may write; else None."""
-    try:
-        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), encoding="utf-8") as file:
-            status = os.fstat(file.fileno())
-            others = stat.S_IWGRP | stat.S_IWOTH
-            if status.st_uid != os.getuid() or status.st_mode & others:
-                return None
-            return file.read()
-    except (OSError, UnicodeDecodeError):
-        return None
+    return cache_dir() / "proofs" / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
 
 
 def _text(value: Any) -> Any:

@@ -1,8 +1,8 @@
 """C++ to functions: the only access to the machine's compiler, and to its libraries.
 
-A library is compiled once for a text, a compiler and a processor, and kept in the cache folder.
-Its last 32 bytes are a digest of the others, so that a damaged file is compiled again instead of
-run. Inductor's `CppCodeCache` does the same, but importing it takes longer than all of this.
+A library is compiled once for a text, a compiler and a processor, and kept in the cache folder with
+a digest, so that a damaged file is compiled again instead of run. Inductor's `CppCodeCache` does
+the same, but importing it takes longer than all of this.
 """
 
 from __future__ import annotations
@@ -18,13 +18,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
-from ....engine.cache import cache_dir, replace
+from ....engine.cache import cache_dir, keep, kept
 
 _FLAGS: Final = (
     *("-std=c++17", "-O3", "-pthread", "-fPIC", "-shared"),
     *("-fno-math-errno", "-fno-trapping-math", "-fwrapv", "-w"),
 )
-_DIGEST: Final = 32
 _PATIENCE: Final = 120  # seconds for a compiler that hangs
 
 
@@ -60,7 +59,7 @@ def library(source: str, *, fused: bool = False) -> ctypes.CDLL:
     flags = (*_FLAGS, contract, *_processor_flags())
     key = "\n".join([cxx, _stamp(cxx), *flags, _processor(), source])
     path = cache_dir() / "native" / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.so"
-    if _is_whole(path):
+    if kept(path) is not None:
         try:
             return ctypes.CDLL(str(path))
         except OSError:
@@ -81,7 +80,7 @@ def _compiled(cxx: str, flags: tuple[str, ...], source: str, path: Path) -> ctyp
             raise CompileError(done.stderr.strip() or f"{cxx} made no library")
         made = binary.read_bytes()
         try:
-            replace(path, made + hashlib.sha256(made).digest())
+            keep(path, made)
             return ctypes.CDLL(str(path))
         except OSError:
             pass  # the folder cannot be written: the library lives as long as the process
@@ -89,18 +88,6 @@ def _compiled(cxx: str, flags: tuple[str, ...], source: str, path: Path) -> ctyp
             return ctypes.CDLL(str(binary))
         except OSError as problem:
             raise CompileError(str(problem)) from problem
-
-
-def _is_whole(path: Path) -> bool:
-    """Whether the file exists, belongs to this user, and is complete."""
-    try:
-        if path.stat().st_uid != os.getuid():
-            return False
-        content = path.read_bytes()
-    except OSError:
-        return False
-    made, digest = content[:-_DIGEST], content[-_DIGEST:]
-    return hashlib.sha256(made).digest() == digest
 
 
 def _processor_flags() -> tuple[str, ...]:
