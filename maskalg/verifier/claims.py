@@ -67,11 +67,12 @@ from .meaning import (
     step_sizes,
     step_table,
 )
-from .reading.cpp import CppHooks, Passed
+from .reading.cpp import Array, CppHooks
+from .reading.values import INT64, Number
 from .reals import prove_real
 from .search import Call, Interval, small_calls, wrong_bound, wrong_pair
 from .solve import DECIDED, Model, Verdict, aligned, by_whom, prove, settled
-from .terms import Table, Term
+from .terms import Term
 
 Target = Literal["ptx", "triton", "cpu", "torch", "page"]
 Outcome = Literal["proved", "wrong", "not proved", "not made"]
@@ -624,13 +625,7 @@ def _of_cpu(subject: Subject, milliseconds: int) -> Iterator[Claim]:
     if hooks is None:
         yield not_made("element", where, "torch's own operations compute the formula")
         return
-    try:
-        read = CppHooks(
-            subject.rendered(hooks.source), _passed(structure, meaning), _entry_types(subject)
-        )
-    except NotDefined as problem:
-        yield unread("element", where, problem)
-        return
+    read = CppHooks(subject.rendered(hooks.source), _passed(subject, meaning))
     kernel = Kernel(bits=64, short=False, every_integer=True)
     known = given(structure, meaning, kernel)
     at = {"q_idx": Q, "kv_idx": K, "batch": BATCH, "head": HEAD}
@@ -685,41 +680,34 @@ def _pair_of_cpp(subject: Subject, known: list[Term], element: Callable[[], Term
     return wrong_pair(calls, lambda _: {}, [element()], known, 0)
 
 
-def _passed(structure: Structure, meaning: Meaning) -> dict[int, Passed]:
+def _passed(subject: Subject, meaning: Meaning) -> dict[int, Number | Array]:
     """The entries of the C++ hooks' argument `S`, by place; tables are stored row by row."""
-    found: list[Passed] = []
+    found: list[Number | Array] = []
+    structure = subject.structure
 
-    def add(table: Table, sizes: list[Term]) -> None:
-        steps = [
-            terms.multiply(terms.number(1), *sizes[axis:]) for axis in range(1, len(sizes) + 1)
-        ]
-        found.extend([Passed(terms.number(0), table), *map(Passed, (*sizes, *steps, *sizes))])
+    def add(of: Array, sizes: list[Term]) -> None:
+        steps = [terms.multiply(terms.number(1), *sizes[axis:])
+                 for axis in range(1, len(sizes) + 1)]  # fmt: skip
+        found.append(of)
+        found.extend([Number(term, INT64) for term in (*sizes, *steps, *sizes)])
 
     for slot in structure.slots:
         if slot.is_table:
-            add(meaning.table(slot), [meaning.size(slot, axis) for axis in range(slot.ndim)])
+            dtype = subject.dtypes[slot.index]
+            of = native.ENTRY_TYPES[torch.float32 if dtype.is_floating_point else dtype]
+            sizes = [meaning.size(slot, axis) for axis in range(slot.ndim)]
+            add(Array(meaning.table(slot), of), sizes)
         elif slot.kind == "real":
-            found.append(Passed(terms.variable(f"bits of n{slot.index}")))
+            found.append(Number(terms.variable(f"bits of n{slot.index}"), INT64))
         else:
-            found.append(Passed(meaning.number(slot)))
+            found.append(Number(meaning.number(slot), INT64))
     # Tables made from document ids follow those of the slots.
     for reading in native.steps(structure):
         q_slot, kv_slot = (cast(Slot, own) for own in reading.own)
         rank = len(reading.args)
         sizes = step_sizes(q_slot, kv_slot, rank) if rank else []
-        add(step_table(str(reading.data), q_slot, kv_slot), sizes)
+        add(Array(step_table(str(reading.data), q_slot, kv_slot), "int32_t"), sizes)
     return dict(enumerate(found))
-
-
-def _entry_types(subject: Subject) -> dict[str, str]:
-    found = {
-        f"t{index}": native.ENTRY_TYPES[torch.float32 if dtype.is_floating_point else dtype]
-        for index, dtype in subject.dtypes.items()
-    }
-    for step in native.steps(subject.structure):
-        own = [cast(Slot, slot) for slot in step.own]
-        found[step_table(str(step.data), *own).name] = "int32_t"
-    return found
 
 
 def judged(kind: str, text: str, judge: Callable[[], Verdict], moving: str = "kv_idx") -> Claim:

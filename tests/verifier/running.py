@@ -35,8 +35,9 @@ from maskalg.codegen.arguments import (
 )
 from maskalg.codegen.divisors import factor_and_shift
 from maskalg.codegen.hooks import Hooks
-from maskalg.verifier.claims import _passed
+from maskalg.verifier.claims import Subject, _passed
 from maskalg.verifier.meaning import step_table
+from maskalg.verifier.reading.cpp import Array
 from maskalg.verifier.search import Call, layout_of_bits, word_of_bits
 
 PAD = 4096
@@ -379,14 +380,16 @@ def _library(text: str) -> ctypes.CDLL:
 
 
 def _addresses(numbers: Numbers) -> Any:
-    passed = _passed(numbers.structure, numbers.meaning)
+    dtypes = numbers.meaning.dtypes
+    passed = _passed(Subject(numbers.structure, dtypes), numbers.meaning)
     row = (ctypes.c_int64 * (max(passed, default=0) + 1))()
     for place, entry in passed.items():
-        row[place] = numbers.value(entry.number)
-        if entry.table is not None:
+        if isinstance(entry, Array):
             of = re.fullmatch(r"t(\d+)", entry.table.name)
             assert of is not None, "tables of documents"
             row[place] = numbers.of_slot(int(of[1])).data_ptr()
+        else:
+            row[place] = numbers.value(entry.term)
     return row
 
 

@@ -9,29 +9,33 @@ them.
 
 from __future__ import annotations
 
+import ast
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial, reduce
-from typing import Final
+from typing import Any, Final
 
 from ...formula.functions import FUNCTIONS
 from ...formula.parameters import Slot
 from .. import terms
 from ..meaning import BATCH, HEAD, K, Meaning, NotDefined, Q, place, rounded
 from ..terms import Term
-from .cpp import Numbers, operation
+from .braces import expression_of
+from .cpp import CReader, number_of
 from .library import where_known
-from .triton import extreme
+from .triton import Module, extreme
 from .values import BOOL, FLOAT32, INT64, Number, Type, converted
 
 EXACT: Final = 2**53
 _DOUBLE: Final = Type("float", 64)
 _INDICES: Final = {"q": Q, "k": K, "B": BATCH, "H": HEAD}
-_INTEGERS: Final[dict[str, Callable[[Term, Term], Term]]] = {
-    "+": terms.add, "-": terms.subtract, "*": terms.multiply, "floorDiv": terms.quotient,
-    "floorMod": terms.remainder,
+_INTEGERS: Final[dict[type, Callable[[Term, Term], Term]]] = {
+    ast.Add: terms.add, ast.Sub: terms.subtract, ast.Mult: terms.multiply,
 }  # fmt: skip
-_REALS: Final = {"+": "add", "-": "subtract", "*": "multiply", "/": "divide", "pow": "power"}
+_REALS: Final = {
+    ast.Add: "add", ast.Sub: "subtract", ast.Mult: "multiply", ast.Div: "divide",
+}  # fmt: skip
+_BITS: Final = (ast.BitAnd, ast.BitOr, ast.BitXor)
 
 
 def read_javascript(text: str, slots: dict[int, Slot], meaning: Meaning) -> Number:
@@ -45,37 +49,47 @@ def read_javascript(text: str, slots: dict[int, Slot], meaning: Meaning) -> Numb
     text = text.replace("===", "==").replace("!==", "!=").replace("Math.", "")
     text = re.sub(r"\b([ST])\[(\d+)\]", r"\1\2", text)
     text = re.sub(r"\bT(\d+)\.shape\[(\d+)\]", r"shape\1_\2", text)
-    return _Expression(text, slots, meaning).whole()
+    scope: dict[str, Any] = {name: Number(term, INT64) for name, term in _INDICES.items()}
+    for name in ("Infinity", "NaN"):
+        scope[name] = Number(terms.real(float(name)), FLOAT32)
+    for at, slot in slots.items():
+        if slot.is_table:
+            scope[f"T{at}"] = slot
+            for axis in range(slot.ndim):
+                scope[f"shape{at}_{axis}"] = Number(meaning.size(slot, axis), INT64)
+        else:
+            of = _DOUBLE if slot.kind == "real" else INT64
+            scope[f"S{at}"] = Number(meaning.number(slot), of)
+    reads = {"read": 0, "read1": 1, "read2": None}  # `read2` looks at all places
+    known = {name: partial(_read, meaning, axes) for name, axes in reads.items()}
+    reader = _Reader(Module("", "the page"), summaries=known)
+    return _number(reader.evaluated(expression_of(text), scope))
 
 
-class _Expression(Numbers):
-    def __init__(self, text: str, slots: dict[int, Slot], meaning: Meaning) -> None:
-        super().__init__(text)
-        self._slots, self._meaning = slots, meaning
+def _read(meaning: Meaning, axes: int | None, slot: Any, *indices: Any) -> Number:
+    """An entry of a tensor."""
+    rank = slot.ndim if isinstance(slot, Slot) else None
+    if not (len(indices) if axes is None else axes) == len(indices) == rank:
+        raise NotDefined(f"a read with {len(indices)} indices of {rank} axes")
+    args = [converted(_number(index), INT64).term for index in indices]
+    sizes = [meaning.size(slot, axis) for axis in range(slot.ndim)]
+    entry = terms.entry(meaning.table(slot), place(args, sizes))
+    if entry.sort == "bool":
+        return converted(Number(entry, BOOL), INT64)
+    return Number(entry, FLOAT32) if entry.sort == "real" else _exact(entry)
 
-    def _named(self, name: str) -> Number:
-        if name in _INDICES:
-            return Number(_INDICES[name], INT64)
-        if name in ("Infinity", "NaN"):
-            return Number(terms.real(float(name)), FLOAT32)
-        found = re.fullmatch(r"(S|shape)(\d+)(?:_(\d+))?", name)
-        if found is None:
-            raise NotDefined(f"the name {name}")
-        slot = self._slot(found[2])
-        if found[3] is not None:
-            return Number(self._meaning.size(slot, int(found[3])), INT64)
-        return Number(self._meaning.number(slot), _DOUBLE if slot.kind == "real" else INT64)
 
-    def _slot(self, place: str) -> Slot:
-        found = self._slots.get(int(place)) if place.isdigit() else None
-        if found is None:
-            raise NotDefined(f"slot {place}")
-        return found
+def _number(value: Any) -> Number:
+    """A value as a `Number`; a literal with a fraction is a double."""
+    return Number(terms.real(value), _DOUBLE) if isinstance(value, float) else number_of(value)
 
-    def _literal(self, token: str) -> Number:
-        if token.isdigit():
-            return Number(terms.number(int(token)), INT64)
-        return Number(terms.real(float(token)), _DOUBLE)
+
+class _Reader(CReader):
+    number = staticmethod(_number)
+
+    @property
+    def builtins(self) -> Mapping[str, Callable[..., Any]]:
+        return _FUNCTIONS
 
     def _negative(self, value: Number) -> Number:
         if value.type.kind == "int":
@@ -84,63 +98,52 @@ class _Expression(Numbers):
             raise NotDefined("the negative of a real number")
         return Number(terms.real(-value.term.data), value.type)
 
-    def _unary(self) -> Number:
-        if self._next() != "+":
-            return super()._unary()
-        self._take()
-        return converted(self._unary(), INT64)
+    def _unary(self, op: ast.unaryop, value: Any) -> Number:
+        if isinstance(op, ast.UAdd):
+            return converted(_number(value), INT64)
+        return super()._unary(op, value)
 
-    def _operated(self, sign: str, left: Number, right: Number) -> Number:
-        kinds = {left.type.kind, right.type.kind}
-        if sign in _INTEGERS and kinds == {"int"}:
-            return _exact(_INTEGERS[sign](left.term, right.term))
-        if sign in _REALS:
-            return _rounded_next(_REALS[sign], left, right)
-        if sign in "&|^" and kinds == {"int"}:
-            cut = [Number(terms.wrapped(side.term, 32), INT64) for side in (left, right)]
-            return operation(sign, *cut)
-        if sign in "&|^" or (sign in ("&&", "||") and kinds != {"bool"}):
-            raise NotDefined(f"{sign} of {left.type} and {right.type}")
-        return operation(sign, left, right)
+    def _joined(self, op: ast.boolop, values: list[Any]) -> Number:
+        kinds = {_number(value).type.kind for value in values}
+        if kinds != {"bool"}:
+            raise NotDefined(f"{type(op).__name__} of {kinds}")
+        return super()._joined(op, values)
 
-    def _call(self, name: str) -> Number:
-        if name not in ("read", "read1", "read2"):
-            return super()._call(name)
-        self._take("(")
-        slot = self._slot(self._take().removeprefix("T"))
-        args: list[Term] = []
-        while self._next() == ",":
-            self._take()
-            args.append(converted(self._value(), INT64).term)
-        self._take(")")
-        seen = {"read": 0, "read1": 1}.get(name, len(args))  # `read2` looks at all places
-        if not seen == len(args) == slot.ndim:
-            raise NotDefined(f"{name} with {len(args)} indices of {slot.ndim} axes")
-        sizes = [self._meaning.size(slot, axis) for axis in range(slot.ndim)]
-        entry = terms.entry(self._meaning.table(slot), place(args, sizes))
-        if entry.sort == "bool":
-            return converted(Number(entry, BOOL), INT64)
-        return Number(entry, FLOAT32) if entry.sort == "real" else _exact(entry)
+    def _operation(self, op: ast.operator, left: Any, right: Any) -> Number:
+        x, y = _number(left), _number(right)
+        integers = {x.type.kind, y.type.kind} == {"int"}
+        if type(op) in _INTEGERS and integers:
+            return _exact(_INTEGERS[type(op)](x.term, y.term))
+        if type(op) in _REALS:
+            return _rounded_next(_REALS[type(op)], x, y)
+        if not isinstance(op, _BITS) or not integers:
+            raise NotDefined(f"{type(op).__name__} of {x.type} and {y.type}")
+        cut = [Number(terms.wrapped(side.term, 32), INT64) for side in (x, y)]
+        return super()._operation(op, *cut)
 
-    def _called(self, name: str, args: list[Number]) -> Number:
-        if name == "f":
-            return _as_float32(*args)
-        if name in ("floorDiv", "floorMod"):
-            x, c = [converted(arg, INT64).term for arg in args]
-            known = [c >= 1]
-            if name == "floorMod":  # it subtracts a multiple of c near x, held by a double, too
-                known += _held(x - c) + _held(x + c)
-            return _exact(where_known(known, _INTEGERS[name](x, c), x))
-        if name == "whole":
-            return Number(terms.whole_part(converted(args[0], FLOAT32).term), INT64)
-        if name in ("min", "max"):
-            to = INT64 if all(arg.type.kind == "int" for arg in args) else FLOAT32
-            return reduce(partial(extreme, f"{name}imum"), [converted(arg, to) for arg in args])
-        if name == "pow":
-            return _rounded_next("power", *args)
-        if name in FUNCTIONS:
-            return Number(terms.apply(name, converted(args[0], FLOAT32).term), _DOUBLE)
-        raise NotDefined(f"the function {name}")
+
+def _divided(rule: Callable[[Term, Term], Term]) -> Callable[[Any, Any], Number]:
+    def function(dividend: Any, divisor: Any) -> Number:
+        x, c = (converted(_number(value), INT64).term for value in (dividend, divisor))
+        known = [c >= 1]
+        if rule is terms.remainder:  # it subtracts a multiple of c near x, held by a double, too
+            known += _held(x - c) + _held(x + c)
+        return _exact(where_known(known, rule(x, c), x))
+
+    return function
+
+
+def _extreme(word: str) -> Callable[..., Number]:
+    def function(*args: Any) -> Number:
+        values = list(map(_number, args))
+        to = INT64 if all(value.type.kind == "int" for value in values) else FLOAT32
+        return reduce(partial(extreme, word), [converted(value, to) for value in values])
+
+    return function
+
+
+def _of_real(name: str) -> Callable[[Any], Number]:
+    return lambda x: Number(terms.apply(name, converted(_number(x), FLOAT32).term), _DOUBLE)
 
 
 def _exact(term: Term) -> Number:
@@ -160,8 +163,21 @@ def _rounded_next(name: str, left: Number, right: Number) -> Number:
     return Number(terms.apply(name, left.term, right.term), _DOUBLE)
 
 
-def _as_float32(value: Number) -> Number:
+def _as_float32(x: Any) -> Number:
+    value = _number(x)
     if value.type.kind == "float":
         term = value.term
         return Number(terms.real(rounded(term.data)) if term.op == "real" else term, FLOAT32)
     return converted(value, FLOAT32)
+
+
+_FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
+    **{name: _of_real(name) for name in FUNCTIONS},
+    "f": _as_float32,
+    "floorDiv": _divided(terms.quotient),
+    "floorMod": _divided(terms.remainder),
+    "whole": lambda x: Number(terms.whole_part(converted(_number(x), FLOAT32).term), INT64),
+    "min": _extreme("minimum"),
+    "max": _extreme("maximum"),
+    "pow": lambda x, y: _rounded_next("power", _number(x), _number(y)),
+}

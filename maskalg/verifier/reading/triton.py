@@ -11,7 +11,7 @@ import ast
 import importlib.util
 import operator
 from collections import namedtuple
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -163,7 +163,7 @@ class Reader:
         self,
         module: Module,
         loaded: Callable[[Pointer, Term], None] | None = None,
-        summaries: dict[str, Callable[..., Any]] | None = None,
+        summaries: Mapping[str, Callable[..., Any]] | None = None,
         loops: Loops | None = None,
         branches: Callable[[Term], AbstractContextManager[None]] | None = None,
     ) -> None:
@@ -190,7 +190,9 @@ class Reader:
         scope = dict(zip(names, args, strict=False)) | named
         if set(scope) != set(names):
             raise NotDefined(f"the arguments of {function.tree.name}")
-        inner = Reader(function.module, self._loaded, self._summaries, self._loops, self._branches)
+        inner = type(self)(
+            function.module, self._loaded, self._summaries, self._loops, self._branches
+        )
         inner._depth = self._depth
         result = inner._block(function.tree.body, scope)
         self._depth -= 1
@@ -311,12 +313,15 @@ class Reader:
             return self._unary(node.op, self.evaluated(node.operand, scope))
         if isinstance(node, ast.Compare) and len(node.ops) == 1:
             left = self.evaluated(node.left, scope)
-            return compared(node.ops[0], left, self.evaluated(node.comparators[0], scope))
+            return self._compared(node.ops[0], left, self.evaluated(node.comparators[0], scope))
+        if isinstance(node, ast.BoolOp):
+            return self._joined(node.op, [self.evaluated(part, scope) for part in node.values])
         if isinstance(node, ast.IfExp):
             chosen = self.evaluated(node.test, scope)
-            if isinstance(chosen, Number):
-                raise NotDefined("a choice of Python by a number of the kernel")
-            return self.evaluated(node.body if chosen else node.orelse, scope)
+            if not isinstance(chosen, Number):
+                return self.evaluated(node.body if chosen else node.orelse, scope)
+            parts = [self.evaluated(part, scope) for part in (node.body, node.orelse)]
+            return self._chosen(chosen, *parts)
         if isinstance(node, ast.Call):
             return self._call(node, scope)
         raise NotDefined(f"the expression {ast.unparse(node)!r}")
@@ -389,7 +394,21 @@ class Reader:
             return Number(x.term // times, x.type)
         return of_integers(op, x, y)
 
+    def _compared(self, op: ast.cmpop, left: Any, right: Any) -> Any:
+        return compared(op, left, right)
+
+    def _chosen(self, chosen: Number, then: Any, otherwise: Any) -> Any:
+        raise NotDefined("a choice of Python by a number of the kernel")
+
+    def _joined(self, op: ast.boolop, values: list[Any]) -> Any:
+        raise NotDefined("`and` or `or` of numbers of the kernel")
+
     # --- calls -----------------------------------------------------------------------------------
+
+    @property
+    def builtins(self) -> Mapping[str, Callable[..., Any]]:
+        """The functions of the language, by name."""
+        return _BUILTINS
 
     def _call(self, node: ast.Call, scope: dict[str, Any]) -> Any:
         args: list[Any] = []
@@ -416,7 +435,7 @@ class Reader:
             given = dict(zip(function.fields, args, strict=False)) | named
             return function.of([given[name] for name in function.fields] if given else args)
         if isinstance(function, Builtin):
-            known = self._summaries.get(function.name) or _BUILTINS.get(function.name)
+            known = self._summaries.get(function.name) or self.builtins.get(function.name)
             if known is None and function.name == "load":
                 known = self._load
             if known is not None:

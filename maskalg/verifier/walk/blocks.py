@@ -15,11 +15,12 @@ from typing import Any, Final, NamedTuple
 from ...backends.cpu import native
 from .. import terms
 from ..given import between
-from ..reading.loops_of_cpp import python_of
+from ..reading.braces import python_of
+from ..reading.cpp import Array, CppReader
 from ..reading.triton import Module, as_number
-from ..reading.values import BOOL, INT32, INT64, Number, Type, converted
+from ..reading.values import BOOL, INT32, INT64, Number
 from ..terms import Term, number
-from .lists import PLACE, Entries, Intervals
+from .lists import PLACE, Intervals
 from .loops import Proof, Walker, inside
 from .runs import NOTHING
 
@@ -38,15 +39,12 @@ def skeleton() -> str:
 class Walk(Walker):
     """A walker with the functions that invariants of the C++ loop use, such as `visits`."""
 
+    language = CppReader
+
     def __init__(self, text: str, milliseconds: int) -> None:
         module = Module(python_of(text, NAMES), f"{FILE}.cpp")
         super().__init__(module, milliseconds)
         self.names |= {"t": Number(KEY, INT64), "a": Number(PLACE, INT64)}
-        for name, of in (("I", INT64), ("boolean", BOOL)):
-            self.define(name, partial(_as, of))
-        self.define("no", lambda x: Number(~as_number(x).as_condition, BOOL))
-        self.define("least", partial(_extreme, terms.least))
-        self.define("most", partial(_extreme, terms.most))
         self.define("lies", lambda of, place: Number(of.holds(as_number(place).term, KEY), BOOL))
         self.define("visits", lambda state: state[0])
         self.define("unmasked", lambda state: state[1])
@@ -78,14 +76,6 @@ class Walk(Walker):
         return self.within(of, count, Number(KEY, INT64)).term
 
 
-def _as(of: Type, value: Any) -> Number:
-    return converted(as_number(value), of)
-
-
-def _extreme(rule: Callable[..., Term], left: Any, right: Any) -> Number:
-    return Number(rule(as_number(left).term, as_number(right).term), INT64)
-
-
 # --- lists of intervals ---------------------------------------------------------------------------
 
 
@@ -112,7 +102,7 @@ def _listed(walk: Walk) -> None:
     kv_len = walk.number("kv_len", 0, 2**31 - 1)
     at, masked = (walk.intervals(name, count.term) for name in ("at", "masked"))
     first, end, label = (
-        Entries(terms.Table(name, "int", 0, 2**31 - 1), lambda term: Number(term, INT32))
+        Array(terms.Table(name, "int", 0, 2**31 - 1), "int32_t")
         for name in ("first", "end", "label")
     )
 

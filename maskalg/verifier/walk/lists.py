@@ -77,17 +77,6 @@ def unknown(name: str, put_in: Callable[[Term, Number], Term]) -> Intervals:
     return Intervals(name, lambda place, side: terms.entry(ends[side], place), put_in)
 
 
-@dataclass(frozen=True)
-class Entries(Indexed):
-    """A list of integers that is never changed."""
-
-    table: terms.Table
-    of: Callable[[Term], Number]
-
-    def at(self, index: Term) -> Number:
-        return self.of(terms.entry(self.table, index))
-
-
 def _place(index: Term) -> tuple[Term, int]:
     """The place of the interval that an index falls in, and its side."""
     # Addresses count modulo 2**64, so the sum needs no wrapping at earlier steps.

@@ -78,6 +78,8 @@ class Walker:
         milliseconds: time limit of a step.
     """
 
+    language: type[Reader] = Reader
+
     def __init__(self, module: Module, milliseconds: int = 10_000) -> None:
         self.given: list[Term] = []
         self.steps: list[Step] = []
@@ -94,7 +96,7 @@ class Walker:
             "len": _length,
             "zeros": _zero,
         }
-        self.reader = Reader(module, None, self._words, self._loop, self._branch)
+        self.reader = self.language(module, None, self._words, self._loop, self._branch)
 
     def again(self) -> Walker:
         """A walker of the same module for another proof, whose steps follow these."""

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from ...meaning import NotDefined
-from ...reading.loops_of_cpp import python_of
+from ...reading.braces import python_of
 from ..blocks import FILE, NAMES, skeleton
 from ..runs import Sources
 from .intervals import Row, rows
@@ -52,8 +52,7 @@ class _Spans(NamedTuple):
 def wrong_blocks(sources: Sources | None = None) -> str | None:
     """A row on which the loop goes wrong, and the error."""
     names: dict[str, Any] = {
-        "I": int, "boolean": bool, "no": lambda x: not x, "least": min, "most": max,
-        "where": lambda chosen, then, otherwise: then if chosen else otherwise,
+        "I": int, "least": min, "most": max,
     }  # fmt: skip
     exec(python_of((sources or {}).get(FILE) or skeleton(), NAMES), names)
     for row in rows():
