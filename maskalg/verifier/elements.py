@@ -40,15 +40,6 @@ SCALE: Final = terms.variable("scale", "real")
 
 
 @dataclass(frozen=True)
-class Load:
-    """A load from a table: its place, and the condition under which it happens."""
-
-    table: Table
-    at: Term
-    inside: Term
-
-
-@dataclass(frozen=True)
 class Bounds:
     """How a hook such as `next_run` finds runs: the function it calls, and the arguments.
 
@@ -94,7 +85,6 @@ class TritonHooks:
     ) -> None:
         self.structure, self.meaning, self._run = structure, meaning, run
         self.index = INT64 if wide else INT32
-        self.loads: list[Load] = []
         self._slots = {slot.index: slot for slot in structure.slots}
         self._divisors: dict[tuple[str, str], Term] = {}
         self._bits: dict[Term, Term] = {}
@@ -106,7 +96,7 @@ class TritonHooks:
         self._looked_up: dict[Term, Term] = {}
         self._wide, self._library = wide, library
         self._module = Module(hooks.source, "the hooks", library)
-        self._reader = Reader(self._module, self._loaded, self._summaries())
+        self._reader = Reader(self._module, self._summaries())
 
     def _summaries(self) -> dict[str, Callable[..., Any]]:
         found = Library(self._divisors).summaries()
@@ -191,7 +181,7 @@ class TritonHooks:
                   "run_of_marks": 1, "run_of_marks_either_way": 2}  # fmt: skip
         summaries = self._summaries() | {"tiles": tiles}
         summaries |= {function: read(function, before) for function, before in places.items()}
-        reader = Reader(self._module, self._loaded, summaries)
+        reader = Reader(self._module, summaries)
         row = [Number(term, self.index) for term in (Q0, Q1)]
         from_tile = ("j", "from_last") if "either_way" in name else ("j",)
         first = [Number(terms.variable(part), INT32) for part in from_tile]
@@ -248,9 +238,6 @@ class TritonHooks:
     @staticmethod
     def _plain(term: Term) -> Number:
         return Number(term, INT32)
-
-    def _loaded(self, pointer: Pointer, inside: Term) -> None:
-        self.loads.append(Load(pointer.table, self.resolved(pointer.at), self.resolved(inside)))
 
     def _scalar(self, argument: Scalar) -> Number:
         if isinstance(argument, ScalarArgument):

@@ -53,7 +53,7 @@ def test_division(name, of):
 def test_by_factors(name):
     """With what is stated of `quotient` and no other function."""
     library = Library({("factor", "shift"): C}).summaries()
-    reader = Reader(kernel_module("integers"), None, {"quotient": library["quotient"]})
+    reader = Reader(kernel_module("integers"), {"quotient": library["quotient"]})
     x, c, m, s = (Number(term, INT32) for term in (X, C, FACTOR, SHIFT))
     args = (x, m, s) if name == "quotient_of_any" else (x, c, m, s)
     found = reader.call(name, *args).term

@@ -151,7 +151,6 @@ class Reader:
 
     Args:
         module: the functions that are called, and the names they use.
-        loaded: called for each load with the pointer and the condition under which it happens.
         summaries: functions that give a kernel function's result in place of its text, by name
             (`library.py`).
         loops: reads a loop of unknown length, given the reader, the statement and the names in
@@ -162,13 +161,11 @@ class Reader:
     def __init__(
         self,
         module: Module,
-        loaded: Callable[[Pointer, Term], None] | None = None,
         summaries: Mapping[str, Callable[..., Any]] | None = None,
         loops: Loops | None = None,
         branches: Callable[[Term], AbstractContextManager[None]] | None = None,
     ) -> None:
         self.module, self._loops, self._branches = module, loops, branches
-        self._loaded = loaded
         self._summaries = summaries or {}
         self._depth = 0
 
@@ -190,9 +187,7 @@ class Reader:
         scope = dict(zip(names, args, strict=False)) | named
         if set(scope) != set(names):
             raise NotDefined(f"the arguments of {function.tree.name}")
-        inner = type(self)(
-            function.module, self._loaded, self._summaries, self._loops, self._branches
-        )
+        inner = type(self)(function.module, self._summaries, self._loops, self._branches)
         inner._depth = self._depth
         result = inner._block(function.tree.body, scope)
         self._depth -= 1
@@ -449,8 +444,6 @@ class Reader:
         # Addresses count modulo 2**64, so the sum needs no wrapping at earlier steps.
         at = terms.unwrapped_ring(pointer.at, 64)
         inside = terms.TRUE if mask is None else as_number(mask).as_condition
-        if self._loaded is not None:
-            self._loaded(Pointer(pointer.table, pointer.entries, at), inside)
         found = Number(terms.entry(pointer.table, at), pointer.entries)
         if mask is None:
             return found

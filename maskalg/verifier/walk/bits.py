@@ -8,7 +8,6 @@ Rows are grouped by *member*: a batch entry and a head, as far as the mask depen
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -16,12 +15,12 @@ from typing import Any, Final
 from .. import terms
 from ..given import between
 from ..meaning import NotDefined
-from ..reading.triton import as_number, kernel_module, power_of_two
+from ..reading.triton import as_number, power_of_two
 from ..reading.values import BOOL, FLOAT32, INT32, Block, Indexed, Number, Pointer, Type
 from ..solve import settled
 from ..terms import Table, Term, number
-from .loops import Step, Walker, ordered
-from .runs import Sources, conditions
+from .loops import Proof, Walker, ordered
+from .runs import conditions
 
 SIDE: Final = 64  # rows and columns that a program of the maker computes
 LINES: Final = 64
@@ -31,21 +30,6 @@ SIZES: Final = (8, 16, 32, 64, 128, COLUMNS)
 _WORD: Final = 32
 _MOST: Final = 2**26
 _BITS: Final = Table("bits", "int", -(2**31), 2**31 - 1)
-
-
-def lemmas_of_bits(
-    sources: Sources | None, milliseconds: int
-) -> Iterator[tuple[str, str, Callable[[], tuple[Step, ...]]]]:
-    """Functions of the kernels, each with a claim about it and its proof."""
-    for of_keys, row in ((False, "query"), (True, "key")):
-        text = f"the bit of each pair is computed and stored at its place, in a row for each {row}"
-        yield "kept_bits.kept_bits", text, partial(_made, of_keys, sources, milliseconds)
-    text = "no two pairs share a place, readers compute the same place, and it lies in the table"
-    yield "kept_bits.kept_bits", text, partial(_apart, sources, milliseconds)
-    text = f"an element finds the bit of its row and column, in tiles of {SIZES} columns"
-    yield "kept_bits.bits_of", text, partial(_found, sources, milliseconds)
-    text = f"an element finds them in the tile of {LINES} rows and {COLUMNS} columns that holds it"
-    yield "kept_bits.bits_of_tiles", text, partial(_found_in_tiles, sources, milliseconds)
 
 
 # --- the maker ------------------------------------------------------------------------------------
@@ -133,9 +117,8 @@ class _Square:
         return found + [law for lane, many in lanes for law in between(0, lane, many - 1)]
 
 
-def _made(of_keys: bool, sources: Sources | None, milliseconds: int) -> tuple[Step, ...]:
+def _made(of_keys: bool, walker: Walker) -> None:
     """Proof steps for one pair: the program and lanes that compute its bit."""
-    walker = Walker(kernel_module("kept_bits", sources), milliseconds)
     square = _Square()
     touched, unfull = (terms.variable(name, "bool") for name in ("touched", "unfull"))
     wanted = terms.variable("the mask keeps the pair", "bool")
@@ -224,23 +207,12 @@ def _made(of_keys: bool, sources: Sources | None, milliseconds: int) -> tuple[St
         stored.append((at, value))
         return before
 
-    def with_axis(value: Number, added: str) -> Number:
-        lane = {":, None": _OF_ROW, "None, :": _OF_COLUMN}[added.strip("()")]
-        return Number(terms.replaced(value.term, {_LANE: lane}.get), value.type)
-
-    def arange(first: int, end: int) -> Number:
-        if first or end not in (SIDE, SIDE // _WORD):
-            raise NotDefined(f"numbers {first}..{end}")
-        return Number(_LANE if end == SIDE else _OF_WORD, INT32)
-
-    for name, word in (
-        ("NEXT_RUN", next_run), ("HOLD", hold), ("MASKED", masked), ("zeros", zeros),
-        ("reshape", in_words), ("sum", summed), ("store", store), ("[]", with_axis),
-        ("arange", arange),
-        ("program_id", lambda axis: Number(square.member if axis else square.program, INT32)),
-    ):  # fmt: skip
-        walker.define(name, word)
     hooks: dict[str, Any] = {"NEXT_RUN": next_run, "HOLD": hold, "MASKED": masked}
+    walker.lanes({SIDE: _LANE, SIDE // _WORD: _OF_WORD}, _OF_ROW, _OF_COLUMN)
+    walker.words |= {
+        **hooks, "zeros": zeros, "reshape": in_words, "sum": summed, "store": store,
+        "program_id": lambda axis: Number(square.member if axis else square.program, INT32),
+    }  # fmt: skip
     scope = {**hooks, "S": (), "T": (), "OF_KEYS": of_keys, "SIDE": SIDE, "kv_len": length}
     sizes = ("begin", "rows", "columns", "words", "heads")
     scope |= {name: Number(getattr(square, name), INT32) for name in sizes}
@@ -252,12 +224,10 @@ def _made(of_keys: bool, sources: Sources | None, milliseconds: int) -> tuple[St
     walker.claim("in the word of the pair", terms.equal(at, row * square.words + square.word))
     walker.claim("and the bit is whether the mask keeps it", terms.same(word.bit, wanted))
     walker.claim("number column % 32", terms.equal(square.column % _WORD, _OF_BIT))
-    return tuple(walker.steps)
 
 
-def _apart(sources: Sources | None, milliseconds: int) -> tuple[Step, ...]:
+def _apart(walker: Walker) -> None:
     """Proof steps for two pairs of a table: one word has one row, and all words lie inside."""
-    walker = Walker(kernel_module("kept_bits", sources), milliseconds)
     heads, rows, words, batches = (
         terms.variable(name) for name in ("heads", "rows", "words", "batches")
     )
@@ -295,15 +265,13 @@ def _apart(sources: Sources | None, milliseconds: int) -> tuple[Step, ...]:
     of_head = rows * words
     found = one[0] * of_head * heads + one[1] * of_head + one[2] * words + one[3]
     walker.claim("a reader's numbers lead to it", terms.equal(found, places(*one)[2]))
-    return tuple(walker.steps)
 
 
 # --- readers --------------------------------------------------------------------------------------
 
 
-def _found(sources: Sources | None, milliseconds: int) -> tuple[Step, ...]:
+def _found(walker: Walker) -> None:
     """Proof steps for each element of a tile that begins at any multiple of its size."""
-    walker = Walker(kernel_module("kept_bits", sources), milliseconds)
     row, tile, lane, other = (
         terms.variable(name) for name in ("row", "tiles before", "lane", "another lane")
     )
@@ -314,12 +282,10 @@ def _found(sources: Sources | None, milliseconds: int) -> tuple[Step, ...]:
         for offset in range(0, max(size, _WORD), size):
             _elements(walker, size, offset, (row, tile, lane, other))
         del walker.given[known - 4 :]
-    return tuple(walker.steps)
 
 
-def _found_in_tiles(sources: Sources | None, milliseconds: int) -> tuple[Step, ...]:
+def _found_in_tiles(walker: Walker) -> None:
     """Proof steps for each element of a tile, in the tile of bits that holds it."""
-    walker = Walker(kernel_module("kept_bits", sources), milliseconds)
     member, step, row, wide, before, lane, other = (
         terms.variable(name)
         for name in ("member", "step", "row", "COLUMNS before", "before", "lane", "another lane")
@@ -345,8 +311,8 @@ def _found_in_tiles(sources: Sources | None, milliseconds: int) -> tuple[Step, .
         walker.claim("elements share a tile's place", terms.equal(value.term, of_other))
         return Number(of_other, value.type)
 
-    walker.define("_bits_at", bits_at)
-    walker.define("reduce", one_of_all)
+    walker.words["_bits_at"] = bits_at
+    walker.words["reduce"] = one_of_all
     for size in SIZES:
         many = COLUMNS // size
         known = len(walker.given)
@@ -361,7 +327,6 @@ def _found_in_tiles(sources: Sources | None, milliseconds: int) -> tuple[Step, .
         walker.claim("the column in the tile of bits", terms.equal(column, inside))
         asked.clear()
         del walker.given[known:]
-    return tuple(walker.steps)
 
 
 def _elements(walker: Walker, size: int, offset: int, of: tuple[Term, Term, Term, Term]) -> None:
@@ -376,7 +341,7 @@ def _elements(walker: Walker, size: int, offset: int, of: tuple[Term, Term, Term
         alike.append(plain)
         return Number(terms.replaced(plain, {lane: other}.get), value.type)
 
-    walker.define("reduce", one_of_all)
+    walker.words["reduce"] = one_of_all
     index = Block(begin + lane, INT32, (1, size))
     pointer = Pointer(_BITS, INT32, number(0))
     word, bit = walker.call("bits_of", pointer, Block(row, INT32, (1, 1)), index)
@@ -415,3 +380,18 @@ def _elements(walker: Walker, size: int, offset: int, of: tuple[Term, Term, Term
         one = bin(terms.value_of_number(bit_at)).count("1") == 1
         right = one and number_of_bit == (offset + place) % _WORD
         walker.claim("the bit of the column", terms.truth(right))
+
+
+LEMMAS: Final[tuple[Proof, ...]] = (
+    *(("kept_bits.kept_bits",
+       f"the bit of each pair is computed and stored at its place, in a row for each {row}",
+       partial(_made, of_keys)) for of_keys, row in ((False, "query"), (True, "key"))),
+    ("kept_bits.kept_bits",
+     "no two pairs share a place, readers compute the same place, and it lies in the table",
+     _apart),
+    ("kept_bits.bits_of",
+     f"an element finds the bit of its row and column, in tiles of {SIZES} columns", _found),
+    ("kept_bits.bits_of_tiles",
+     f"an element finds them in the tile of {LINES} rows and {COLUMNS} columns that holds it",
+     _found_in_tiles),
+)  # fmt: skip

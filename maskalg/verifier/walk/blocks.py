@@ -22,7 +22,7 @@ from ..reading.values import BOOL, INT32, INT64, Number
 from ..terms import Term, number
 from .lists import PLACE, Intervals
 from .loops import Proof, Walker, inside
-from .runs import NOTHING
+from .runs import NOTHING, count_visits
 
 FILE: Final = "skeleton"
 NAMES: Final = ("clip", "listed", "in_order", "joined", "united", "meets", "holds", "may_drop",
@@ -45,9 +45,8 @@ class Walk(Walker):
         module = Module(python_of(text, NAMES), f"{FILE}.cpp")
         super().__init__(module, milliseconds)
         self.names |= {"t": Number(KEY, INT64), "a": Number(PLACE, INT64)}
-        self.define("lies", lambda of, place: Number(of.holds(as_number(place).term, KEY), BOOL))
-        self.define("visits", lambda state: state[0])
-        self.define("unmasked", lambda state: state[1])
+        self.words["lies"] = lambda of, place: Number(of.holds(as_number(place).term, KEY), BOOL)
+        count_visits(self)
 
     def count(self, name: str = "count") -> Number:
         return self.number(name, 0, _MOST)
@@ -89,7 +88,7 @@ def _clip(walk: Walk) -> None:
         return Number((first <= KEY) & (last >= KEY), BOOL)
 
     walk.names |= {"table": table, "is_key": Number(is_key, BOOL)}
-    walk.define("lies_in_closed", in_closed)
+    walk.words["lies_in_closed"] = in_closed
     found = walk.call("clip", table, count, kv_len)
     wanted = is_key & in_closed(table, Number(PLACE, INT64)).term
     walk.claim("the keys of each interval", walk.at_any(
@@ -112,7 +111,7 @@ def _listed(walk: Walk) -> None:
         lies = inside((Number(begin, INT64), Number(stop, INT64)), KEY)
         return Number(lies & (kv_len.term > KEY), BOOL)
 
-    walk.define("lies_in_run", in_run)
+    walk.words["lies_in_run"] = in_run
     lists = walk.call("listed", first, end, label, count, keys, kv_len, at, masked)
     for of, chosen in zip(lists, (
         ~terms.equal(label.at(PLACE).term, number(0)),
@@ -168,8 +167,8 @@ def _united(walk: Walk) -> None:
         walk.given.append(terms.same(walk.holding(found, kept), walk.holding(of, many)))
         return kept, found
 
-    walk.define("in_order", in_order)
-    walk.define("joined", joined)
+    walk.words["in_order"] = in_order
+    walk.words["joined"] = joined
     kept, found = walk.call("united", table, count)
     _claim_united(walk, (table, count), (found, kept))
 
@@ -219,8 +218,8 @@ def _spans(walk: Walk) -> _Spans:
         walk.given.append(law(walk, found, (of, count), block))
         return found
 
-    walk.define("meets", partial(says, _met))
-    walk.define("holds", partial(says, _held))
+    walk.words["meets"] = partial(says, _met)
+    walk.words["holds"] = partial(says, _held)
     none = number(0)
     return _Spans(
         walk.count("touched"), walk.count("unfull"),

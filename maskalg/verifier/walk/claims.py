@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import date
-from functools import lru_cache, partial
+from functools import lru_cache
 from hashlib import sha256
-from itertools import chain
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import maskalg
 
@@ -21,8 +20,7 @@ from ..claims import Claim, Outcome
 from ..meaning import NotDefined
 from ..reading.triton import installed, kernel_folder, kernel_module
 from ..solve import solver
-from . import blocks, drawn, hopper, marks, runs, turns
-from .bits import lemmas_of_bits
+from . import bits, blocks, drawn, hopper, marks, runs, turns
 from .blocks import FILE, Walk, skeleton
 from .examples.arrays import wrong_bits, wrong_turns
 from .examples.blocks import wrong_blocks
@@ -30,12 +28,12 @@ from .examples.drawn import wrong_rows
 from .examples.hopper import wrong_walk_of_hopper
 from .examples.intervals import wrong_walk
 from .examples.marks import wrong_marks
-from .loops import Proof, Step, Unproved, Walker, shown
+from .loops import Proof, Step, Unproved, Walker
 from .runs import Sources
 
-_BEFORE_BITS: Final[tuple[Proof, ...]] = (*runs.LEMMAS, *marks.LEMMAS)
-_AFTER_BITS: Final[tuple[Proof, ...]] = (
-    *hopper.LEMMAS, *drawn.LEMMAS, *turns.LEMMAS, *blocks.LEMMAS,
+_LEMMAS: Final[tuple[Proof, ...]] = (
+    *runs.LEMMAS, *marks.LEMMAS, *bits.LEMMAS, *hopper.LEMMAS, *drawn.LEMMAS, *turns.LEMMAS,
+    *blocks.LEMMAS,
 )  # fmt: skip
 _EXAMPLES: Final[dict[str, Callable[[Sources | None], str | None]]] = {
     FILE: wrong_blocks, "kept_bits": wrong_bits, "gradient_sums": wrong_turns,
@@ -105,20 +103,12 @@ def _digest(folders: Iterable[Path] | None = None) -> str:
 _AT_IMPORT: Final = _digest()
 
 
-def _listed(
-    only: Callable[[str], bool], sources: Sources | None = None, milliseconds: int = 10_000
-) -> Iterator[tuple[str, str, Callable[[], Any]]]:
-    """The claims to make: for each one its function, its text and its proof."""
-
-    def made(proofs: Iterable[Proof]) -> Iterator[tuple[str, str, Callable[[], Any]]]:
-        for function, text, prove in proofs:
-            walker = partial(_walker, function.partition(".")[0], sources, milliseconds)
-            yield function, text, partial(shown, prove, walker)
-
-    of_bits = lemmas_of_bits(sources, milliseconds)
-    for function, text, prove in chain(made(_BEFORE_BITS), of_bits, made(_AFTER_BITS)):
-        if only(function) and (not sources or function.partition(".")[0] in sources):
-            yield function, text, prove
+def _listed(only: Callable[[str], bool], sources: Sources | None = None) -> list[Proof]:
+    """The claims to make."""
+    return [
+        lemma for lemma in _LEMMAS
+        if only(lemma[0]) and (not sources or lemma[0].partition(".")[0] in sources)
+    ]  # fmt: skip
 
 
 def _walker(file: str, sources: Sources | None, milliseconds: int) -> Walker:
@@ -147,11 +137,13 @@ def walk_claims(
         only: whether to make the claims about a function, by its file and name.
     """
     examples: dict[str, str | None] = {}
-    for function, text, prove in _listed(only, sources, milliseconds):
-        steps: tuple[Step, ...] = ()
+    for function, text, prove in _listed(only, sources):
+        steps: Sequence[Step] = ()
         outcome: Outcome = "proved"
         try:
-            steps = prove()
+            walker = _walker(function.partition(".")[0], sources, milliseconds)
+            prove(walker)
+            steps = walker.steps
             by_z3 = sum("z3" in step.verdict.by for step in steps)
             by = f"{len(steps)} steps, {by_z3} of them by z3 and the others by our own prover"
         except Unproved as stopped:

@@ -13,16 +13,26 @@ from __future__ import annotations
 import ast
 from functools import partial
 from itertools import product
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from .. import terms
 from ..given import between
 from ..meaning import NotDefined
-from ..reading.triton import as_number, kernel_module
-from ..reading.values import BOOL, INT32, Number
+from ..reading.triton import kernel_module
+from ..reading.values import INT32, Number
 from ..terms import Term, number
 from .loops import Proof, Walker, function_of
-from .runs import NO_TILE, TILE, TOUCHED, UNFULL, about_tiles, conditions
+from .runs import (
+    NO_TILE,
+    NOTHING,
+    OF_TILE,
+    about_tiles,
+    any_run,
+    claim_visited,
+    count_visits,
+    is_run,
+    visit,
+)
 
 LOOPS: Final = (
     ("hopper_common", "_produce_row"), ("hopper_forward", "_consume_row"),
@@ -34,117 +44,53 @@ LOOPS: Final = (
 MOST_STAGES: Final = 8
 
 
-class _State(NamedTuple):
-    """The state of a walk: its run, i, visits to tile t, and whether one had no mask."""
-
-    tile: Term
-    end: Term
-    partial: Term
-    i: Term
-    visits: Term
-    bare: Term
-
-    @property
-    def run(self) -> tuple[Number, Number, Number]:
-        return Number(self.tile, INT32), Number(self.end, INT32), Number(self.partial, BOOL)
+_INVARIANTS: Final = (
+    "(0 <= turns(state)) & (turns(state) <= run.tile)", "i == begin + turns(state)",
+    "is_run(run.tile, run.end, run.partial)", "visits(state) == (touched & (t < run.tile))",
+    "implies(unmasked(state), ~unfull)",
+)  # fmt: skip
+"""i counts turns, what is left is a run, and touched tiles before it are visited."""
 
 
-class _Walk:
-    """Reads the statements of a function that change `run` or i, and skips all others."""
+def moves(body: list[ast.stmt]) -> list[ast.stmt]:
+    """The statements that change `run` or i; all others are left out.
 
-    def __init__(self, walker: Walker) -> None:
-        self.walker = about_tiles(walker)
-        self.first = self.walker.fresh("i").term
-
-    def unknown(self) -> _State:
-        fresh = self.walker.fresh
-        counts = [fresh(name).term for name in ("tile", "end", "i", "visits")]
-        flags = [fresh(name, BOOL).term for name in ("partial", "bare")]
-        return _State(counts[0], counts[1], flags[0], counts[2], counts[3], flags[1])
-
-    def invariant(self, state: _State, turns: Term) -> Term:
-        """Touched tiles before the run are visited, what is left is a run, and i counts turns."""
-        done = TOUCHED & (state.tile > TILE)
-        return terms.both(
-            state.tile >= 0,
-            *conditions(state.tile, state.run, TOUCHED, UNFULL, TILE).values(),
-            terms.equal(state.visits, terms.choice(done, number(1), number(0))),
-            ~state.bare | ~UNFULL,
-            terms.equal(state.i, self.first + turns),
-        )
-
-    def begun(self) -> _State:
-        state = self.unknown()._replace(i=self.first, visits=number(0), bare=terms.FALSE)
-        self.walker.given += conditions(number(0), state.run, TOUCHED, UNFULL, TILE).values()
-        return state
-
-    def after(self, state: _State) -> _State:
-        """The state after a tile was visited and `next_tile` (`runs.next_tile`) was called."""
-        self.walker.claim("a tile is gone over only if there is one", state.tile < NO_TILE)
-        mine = terms.equal(state.tile, TILE)
-        new = self.unknown()._replace(
-            i=state.i,
-            visits=state.visits + terms.choice(mine, number(1), number(0)),
-            bare=state.bare | (mine & ~state.partial),
-        )
-        follows = state.tile + 1
-        self.walker.given += conditions(follows, new.run, TOUCHED, UNFULL, TILE).values()
-        return new
-
-    def read(self, body: list[ast.stmt], state: _State, options: dict[str, bool]) -> _State:
-        """The state after statements."""
-        for statement in body:
-            text = ast.unparse(statement)
-            if isinstance(statement, ast.Assign) and text.startswith("run = next_tile(run, span, "):
-                state = self.after(state)
-            elif isinstance(statement, ast.AugAssign) and ast.unparse(statement.target) == "i":
-                if text != "i += 1":
-                    raise NotDefined(f"the step {text!r}")
-                state = state._replace(i=state.i + 1)
-            elif isinstance(statement, ast.While) and of_run(statement.test):
-                state = self.loop(statement, state, options)
-            elif isinstance(statement, ast.If) and moves_walk(statement):
-                state = self.branch(statement, state, options)
-            elif moves_walk(statement):
-                raise NotDefined(f"the statement {text.splitlines()[0]!r}")
-        return state
-
-    def branch(self, statement: ast.If, state: _State, options: dict[str, bool]) -> _State:
-        """The state after the branch of an `if` that `options` chooses (`_loops` tries all)."""
-        chosen = options.setdefault(ast.unparse(statement.test), True)
-        if of_run(statement.test):
-            more = self.holds(statement.test, state)
-            self.walker.given.append(more if chosen else ~more)
-        return self.read(statement.body if chosen else statement.orelse, state, options)
-
-    def holds(self, test: ast.expr, state: _State) -> Term:
-        """A condition on the run."""
-        run = kernel_module("runs").find("Run").of(state.run)
-        return as_number(self.walker.reader.evaluated(test, {"run": run})).as_condition
-
-    def loop(self, loop: ast.While, state: _State, options: dict[str, bool]) -> _State:
-        turns = state.i - self.first
-        self.walker.claim("the walk is begun", self.invariant(state, turns))
-        known = list(self.walker.given)
-        state = self.unknown()
-        turns = terms.variable("turns")
-        self.walker.given += [*between(0, turns, 2**30), self.invariant(state, turns)]
-        more = self.holds(loop.test, state)
-        self.walker.given += [*between(0, state.i, 2**30), more]
-        new = self.read(loop.body, state, options)
-        following = self.invariant(new, turns + 1)
-        self.walker.claim("a turn goes on by one tile", following)
-        self.walker.claim("the walk ends", new.tile > state.tile)
-        self.walker.given = [*known, self.invariant(state, turns), ~more]
-        return state
+    `run, state = next_tile(run, state)` counts visits in a state, `decided(text, condition)` stands
+    for a condition (None for one that does not read the run), and `turn(i, state)` begins a turn.
+    """
+    found: list[ast.stmt] = []
+    for statement in filter(_moves, body):
+        new: ast.stmt = statement
+        if isinstance(statement, ast.While):
+            (turn,) = ast.parse("turn(i, state)").body
+            new = ast.While(statement.test, [turn, *moves(statement.body)], [])
+        elif isinstance(statement, ast.If):
+            (new,) = ast.parse("if decided(None, None): pass").body
+            assert isinstance(new, ast.If) and isinstance(new.test, ast.Call)
+            test = statement.test
+            new.test.args = [ast.Constant(ast.unparse(test)), test if _reads(test) else _NONE]
+            new.body, new.orelse = moves(statement.body) or new.body, moves(statement.orelse)
+        elif ast.unparse(statement).startswith("run = next_tile(run, span, "):
+            (new,) = ast.parse("run, state = next_tile(run, state)").body
+        found.append(ast.fix_missing_locations(ast.copy_location(new, statement)))
+    return found
 
 
-def of_run(test: ast.expr) -> bool:
-    """Whether a condition reads the run."""
+_NONE: Final = ast.Constant(None)
+
+
+def tests_of(body: list[ast.stmt]) -> dict[str, bool]:
+    """The conditions of `moves`, by their text, and whether they read the run."""
+    every = [part for statement in body for part in ast.walk(statement) if isinstance(part, ast.If)]
+    told = [part.test.args for part in every if isinstance(part.test, ast.Call)]
+    return {text.value: _reads(test) for text, test in told if isinstance(text, ast.Constant)}  # type: ignore[misc]
+
+
+def _reads(test: ast.expr) -> bool:
     return any(isinstance(part, ast.Name) and part.id == "run" for part in ast.walk(test))
 
 
-def moves_walk(statement: ast.stmt) -> bool:
+def _moves(statement: ast.stmt) -> bool:
     """Whether a statement changes the run or i, or leaves the loop."""
     return any(
         (isinstance(part, ast.Name) and part.id in ("run", "i") and isinstance(part.ctx, ast.Store))
@@ -154,27 +100,44 @@ def moves_walk(statement: ast.stmt) -> bool:
 
 
 def _loops(name: str, walker: Walker) -> None:
-    body = row_of(function_of(walker.reader.module, name))
-    tests: dict[str, bool] = {}
-    seen: list[dict[str, bool]] = []
+    body = moves(row_of(function_of(walker.reader.module, name))[1:])
     # Every choice of options, and of whether a row has a tile at all.
-    while True:
-        for choice in product((True, False), repeat=len(tests)):
-            options = dict(zip(tests, choice, strict=True))
-            if options in seen:
-                continue
-            seen.append(dict(options))
-            walk = _Walk(walker.again())
-            state = walk.read(body[1:], walk.begun(), options)
-            done = terms.choice(TOUCHED, number(1), number(0))
-            walk.walker.claim("every touched tile once", terms.equal(state.visits, done))
-            bare = ~state.bare | ~UNFULL
-            walk.walker.claim("none without a mask that needs it", bare)
-            if set(options) != set(tests):
-                tests = options
-                break
-        else:
-            return
+    tests = tests_of(body)
+    for choice in product((True, False), repeat=len(tests)):
+        _walk(body, dict(zip(tests, choice, strict=True)), walker.again())
+
+
+def _walk(body: list[ast.stmt], options: dict[str, bool], walker: Walker) -> None:
+    """Proof steps for a row, if its conditions hold as in `options`."""
+    run_of = kernel_module("runs").find("Run").of
+    count_visits(about_tiles(walker))
+    walker.names |= OF_TILE
+
+    def decided(text: str, condition: Number | None) -> bool:
+        if condition is not None:
+            holds = condition.as_condition
+            walker.given.append(holds if options[text] else ~holds)
+        return options[text]
+
+    def next_tile(run: Any, state: Any) -> Any:
+        walker.claim("a tile is gone over only if there is one", run.tile.term < NO_TILE)
+        after = Number(run.tile.term + 1, INT32)
+        state = visit(state, None, None, run.tile, after, None, None, run.partial)
+        *counts, turns = state
+        return run_of(any_run(walker, after.term)), (*counts, Number(turns.term + 1, INT32))
+
+    walker.words |= {
+        "decided": decided, "next_tile": next_tile, "turns": lambda state: state[2],
+        "is_run": is_run(),
+    }  # fmt: skip
+    walker.stated = _INVARIANTS, ("NO_TILE - run.tile",)
+    begin = walker.unknown("i", 0, 2**29)
+    walker.names["begin"] = begin
+    state = (*NOTHING, Number(number(0), INT32))
+    scope = {"run": run_of(any_run(walker, number(0))), "i": begin, "state": state}
+    for statement in body:
+        walker.reader._statement(statement, scope)
+    claim_visited(walker, scope["state"])
 
 
 def row_of(tree: ast.FunctionDef) -> list[ast.stmt]:

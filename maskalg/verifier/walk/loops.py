@@ -90,13 +90,14 @@ class Walker:
         self.facts: dict[str, Callable[..., list[Term]]] = {}
         self._facts = Facts()
         self._fresh = 0
-        self._words: dict[str, Callable[..., Any]] = {
+        self.stated: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
+        self.words: dict[str, Callable[..., Any]] = {
             "within": self.within,
             "implies": _implies,
             "len": _length,
             "zeros": _zero,
         }
-        self.reader = self.language(module, None, self._words, self._loop, self._branch)
+        self.reader = self.language(module, self.words, self._loop, self._branch)
 
     def again(self) -> Walker:
         """A walker of the same module for another proof, whose steps follow these."""
@@ -117,10 +118,6 @@ class Walker:
         self.given += between(low, found, high)
         return Number(found, of)
 
-    def define(self, name: str, of: Callable[..., Any]) -> None:
-        """Define what a function returns, in the text or in an invariant."""
-        self._words[name] = of
-
     def run_loop(self, function: str, scope: dict[str, Any]) -> None:
         """Read a function's first loop and the statement before it, with the names in `scope`.
 
@@ -129,7 +126,7 @@ class Walker:
         pair = first_loop(function_of(self.reader.module, function))
         for part in ast.walk(pair[1]):
             if isinstance(part, ast.Name) and not (
-                part.id in scope or part.id in self.reader.module or part.id in self._words
+                part.id in scope or part.id in self.reader.module or part.id in self.words
             ):
                 scope[part.id] = self.fresh(part.id)
         for statement in pair:
@@ -145,6 +142,25 @@ class Walker:
         for statement in copy.deepcopy(body[found.index(True) :]):
             self.reader._statement(_Stores().visit(statement), scope)
 
+    def lanes(self, of: dict[int, Term], down: Term, across: Term) -> None:
+        """Define blocks by one element: `of` has the lanes of blocks of some lengths.
+
+        With an axis added, the first lane is that of a row (`down`) or of a column (`across`).
+        """
+        lane = next(iter(of.values()))
+
+        def arange(first: int, end: int) -> Number:
+            if first or end not in of:
+                raise NotDefined(f"numbers {first}..{end}")
+            return Number(of[end], INT32)
+
+        def with_axis(value: Number, added: str) -> Number:
+            own = {":, None": down, "None, :": across}[added.strip("()")]
+            return Number(terms.replaced(value.term, {lane: own}.get), value.type)
+
+        self.words["arange"] = arange
+        self.words["[]"] = with_axis
+
     def mean(self, name: str, meaning: Callable[..., Term]) -> Callable[..., Number]:
         """A condition with a name, for invariants: true if and only if `meaning` is.
 
@@ -157,7 +173,7 @@ class Walker:
                 terms.apply(name, *[as_number(arg).term for arg in args], sort="bool"), BOOL
             )
 
-        self._words[name] = word
+        self.words[name] = word
         return word
 
     def ordered_by(self, times: Term, whole: Term) -> None:
@@ -238,7 +254,10 @@ class Walker:
 
     def _loop(self, reader: Reader, loop: ast.For | ast.While, scope: dict[str, Any]) -> None:
         name = ast.unparse(loop).splitlines()[0]
-        invariants = _comments(reader.module, loop, _INVARIANT)
+        invariants, measures = (
+            _comments(reader.module, loop, kind) or list(stated)
+            for kind, stated in zip((_INVARIANT, _MEASURE), self.stated, strict=True)
+        )
         if not invariants:
             raise NotDefined(f"the loop {name!r}, which states no invariant")
         counter, ends = _range_of(reader, loop, scope)
@@ -275,12 +294,12 @@ class Walker:
             self.claim(f"{name} goes on", step > 0)
             turn[counter] = Number(scope[counter].term + step, scope[counter].type)
         self._claim_all(reader, invariants, turn, f"{name} is kept by a turn")
-        for measure in _comments(reader.module, loop, _MEASURE):
+        for measure in measures:
             left, rest = (
                 self._stated(reader, measure, each, number=True) for each in (scope, turn)
             )
             self.claim(f"{name} ends", (left > rest) & (left >= 0))
-        if counter is None and not _comments(reader.module, loop, _MEASURE):
+        if counter is None and not measures:
             raise NotDefined(f"the loop {name!r}, which states no end")
         # After the loop.
         self.given = [*known, *before, ~condition(scope)]
@@ -334,13 +353,6 @@ class Walker:
             return plain
 
         return unknown(name, put_in)
-
-
-def shown(prove: Callable[[Any], None], walker: Callable[[], Walker]) -> tuple[Step, ...]:
-    """The steps of a proof with a new walker."""
-    own = walker()
-    prove(own)
-    return tuple(own.steps)
 
 
 def inside(interval: tuple[Any, Any], tile: Term) -> Term:

@@ -116,7 +116,7 @@ def _of_cells(walker: Walker, block: int, side: Term) -> None:
         value = _PAST if terms.value_of_number(end) else _CODE
         return Number(terms.choice(inside, value, as_number(other).term), INT32)
 
-    walker.define("load", load)
+    walker.words["load"] = load
     found = walker.call("_marked_run", j, _MARKS, row, columns, grain_bits, length, block)
     found = tuple(
         [Number(part, INT32) for part in plain(*[as_number(each).term for each in found])]
@@ -238,7 +238,7 @@ def _of_rows(walker: Walker) -> None:
         ))  # fmt: skip
         return _any_found(walker, at, *told(as_number(row).term), TILE)
 
-    walker.define("_marked_run", found)
+    walker.words["_marked_run"] = found
     kept, dropped = up_to("kept", 0), up_to("dropped", 1)
     run = walker.call("run_of_marks", j, q0, q1, _MARKS, first_row, grain_bits, length, 64)
     claim_run(walker, j.term, run, *[of(Number(last, INT32)).term for of in (kept, dropped)])
@@ -299,7 +299,7 @@ def _of_cells_either_way(walker: Walker, block: int, from_last: int) -> None:
         ))  # fmt: skip
         return _any_found(walker, at, KEPT, DROPPED, TILE + skipped)
 
-    walker.define("_marked_run", found)
+    walker.words["_marked_run"] = found
     from_end = Number(number(from_last), INT32)
     run = walker.call(
         "run_of_marks_either_way", j, from_end, q0, q1, _MARKS, first_row, grain_bits, length, block
@@ -318,8 +318,8 @@ def _with_spans(walker: Walker) -> None:
     walker.names |= {"kept": Number(terms.both(*touched), BOOL)}
 
     for name, *of in zip(names, touched, unfull, strict=True):
-        walker.define(f"run_of_{name}", next_run(walker, *of))
-        walker.define(f"is_run_of_{name}", is_run(*of))
+        walker.words[f"run_of_{name}"] = next_run(walker, *of)
+        walker.words[f"is_run_of_{name}"] = is_run(*of)
     run = walker.call("run_of_spans_and_marks", j, (), (), 0, 0, None, 0, 6, 1, 64)
     claim_run(walker, j.term, run, terms.both(*touched), terms.both(*unfull))
 

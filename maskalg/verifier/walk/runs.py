@@ -95,7 +95,7 @@ def _of_spans(walker: Walker) -> None:
         lies_in = walker.within(table, count, tile).term
         return Number(lies_in | (at >= past), BOOL)
 
-    walker.define("cut", cut)
+    walker.words["cut"] = cut
     run, tile = walker.call("run_of_spans", j, touched, unfull, kv_len, block), walker.names["t"]
     of_tile = (walker.within(touched, Number(touched.count, INT32), tile).term,
                cut(unfull, Number(unfull.count, INT32), tile).term)  # fmt: skip
@@ -138,7 +138,7 @@ def _either_way(from_last: int, walker: Walker) -> None:
         is_touched = terms.either(*[inside(pair, TILE) for pair in touched])
         return any_run(walker, as_number(j).term, is_touched, is_cut)
 
-    walker.define("run_of_spans", of_spans)
+    walker.words["run_of_spans"] = of_spans
     run = walker.call(
         "run_of_spans_either_way", j, Number(number(from_last), INT32), *spans, kv_len, block
     )
@@ -188,7 +188,7 @@ def next_run(walker: Walker, touched: Term = TOUCHED, unfull: Term = UNFULL) -> 
     return found
 
 
-_OF_TILE: Final = {"touched": Number(TOUCHED, BOOL), "unfull": Number(UNFULL, BOOL)}
+OF_TILE: Final = {"touched": Number(TOUCHED, BOOL), "unfull": Number(UNFULL, BOOL)}
 NOTHING: Final = (Number(number(0), INT32), Number(FALSE, BOOL))
 """The state before any visit: how often tile t was visited, and whether ever without its mask."""
 
@@ -222,11 +222,11 @@ def _a_step_from(first: Term, step: Term) -> Term:
 
 def count_visits(walker: Walker) -> None:
     """Define `visits` and `unmasked`, which invariants ask of a state of `visit`."""
-    walker.define("visits", lambda state: state[0])
-    walker.define("unmasked", lambda state: state[1])
+    walker.words["visits"] = lambda state: state[0]
+    walker.words["unmasked"] = lambda state: state[1]
 
 
-def _claim_visited(walker: Walker, state: Any, mine: Term = terms.TRUE) -> None:
+def claim_visited(walker: Walker, state: Any, mine: Term = terms.TRUE) -> None:
     visits, bare = state[:2]
     wanted = terms.choice(TOUCHED & mine, number(1), number(0))
     walker.claim("a touched tile is visited once, no other is", terms.equal(visits.term, wanted))
@@ -234,11 +234,11 @@ def _claim_visited(walker: Walker, state: Any, mine: Term = terms.TRUE) -> None:
 
 
 def _over_runs(one_loop: bool, walker: Walker) -> None:
-    about_tiles(walker).names |= _OF_TILE
+    about_tiles(walker).names |= OF_TILE
     count_visits(walker)
     hooks, tile = _Hooks(next_run(walker)), _Tile(64)
     state = walker.call("over_runs", visit, NOTHING, None, None, (), hooks, tile, one_loop)
-    _claim_visited(walker, state)
+    claim_visited(walker, state)
 
 
 def _next_tile(walker: Walker) -> None:
@@ -256,17 +256,17 @@ def _next_tile(walker: Walker) -> None:
 
 def _decode(pages: bool, walker: Walker) -> None:
     count_visits(about_tiles(walker))
-    walker.define("visit", visit)
+    walker.words["visit"] = visit
     split, splits = walker.unknown("split", 0, 2**15), walker.unknown("splits", 1, 2**15)
     walker.given.append(splits.term > split.term)
     apart = TILE - split.term
     mine = terms.divides(splits.term, apart)
-    walker.names |= _OF_TILE | {"mine": Number(mine, BOOL)}
+    walker.names |= OF_TILE | {"mine": Number(mine, BOOL)}
     scope = {"split": split, "splits": splits, "PAGE": int(pages), "NEXT_RUN": next_run(walker)}
     scope |= dict(zip(("acc", "m", "l"), (*NOTHING, None), strict=True))
     walker.ordered_by(splits.term, apart // splits.term)
     walker.run_loop("sums_of_share", scope)
-    _claim_visited(walker, (scope["acc"], scope["m"]), mine)
+    claim_visited(walker, (scope["acc"], scope["m"]), mine)
 
 
 def _parts(walker: Walker) -> None:
@@ -299,18 +299,17 @@ def _turns(walker: Walker) -> None:
         mine = terms.replaced(terms.both(*between(0, lane, 127), inside), {lane: own}.get)
         return Number(terms.choice(mine, as_number(value).term, before.term), INT32)
 
-    for name, word in (
-        ("store", store), ("is_run", is_run()), ("full", lambda shape, value, of: as_number(value)),
-        ("arange", lambda first, end: Number(lane, INT32)),
-        ("zeros", lambda shape, of: Number(number(0), of)),
-    ):  # fmt: skip
-        walker.define(name, word)
+    walker.lanes({128: lane}, lane, lane)
+    walker.words |= {
+        "store": store, "is_run": is_run(), "full": lambda shape, value, of: as_number(value),
+        "zeros": lambda shape, of: Number(number(0), of),
+    }  # fmt: skip
     scope: dict[str, Any] = dict.fromkeys(("k0", "k1", "S", "T"))
     scope |= {"row": row, "tiles": tiles, "NEXT_RUN": next_run(walker), "BLOCK": 64}
     scope |= {name: walker.unknown(name, 0) for name in ("q_len", "kv_len")}
     scope |= {"out_ptr": Pointer(terms.Table("out", "int"), INT32, number(0))}
     scope |= {"stored": walker.fresh("stored")}
-    walker.names |= _OF_TILE
+    walker.names |= OF_TILE
     walker.run_stores("visits", scope)
     wanted = terms.choice(TOUCHED, number(1), number(0))
     walker.claim("1 for a touched tile", terms.equal(scope["stored"].term, wanted))

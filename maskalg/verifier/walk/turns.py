@@ -136,25 +136,16 @@ def _of_rows(rows: int, walker: Walker) -> None:
         stored[half] = Number(terms.choice(mine, new, stored[half].term), INT32)
         return tuple(stored)
 
-    def with_axis(value: Number, added: str) -> Number:
-        lane = {":, None": _LANE, "None, :": _ACROSS}[added.strip("()")]
-        return Number(terms.replaced(value.term, {_LANE: lane}.get), value.type)
-
-    def arange(first: int, end: int) -> Number:
-        if first or end != rows:
-            raise NotDefined(f"numbers {first}..{end}")
-        return Number(_LANE, INT32)
-
-    for name, word in (
-        ("load", load), ("store", store), ("[]", with_axis), ("arange", arange),
-        ("cumsum", lambda value, axis: summed(value, _LANE)),
-        ("sum", lambda value, axis: summed(value, number(rows - 1))),
-        ("visits_before", lambda row: Number(_before(as_number(row).term), INT32)),
-        ("visit", lambda row: Number(_visit(as_number(row).term), INT32)),
-        ("zeros", lambda shape, of: Number(number(0), of)),
-        ("program_id", lambda axis: Number(_BLOCK, INT32)),
-    ):  # fmt: skip
-        walker.define(name, word)
+    walker.lanes({rows: _LANE}, _LANE, _ACROSS)
+    walker.words |= {
+        "load": load, "store": store,
+        "cumsum": lambda value, axis: summed(value, _LANE),
+        "sum": lambda value, axis: summed(value, number(rows - 1)),
+        "visits_before": lambda row: Number(_before(as_number(row).term), INT32),
+        "visit": lambda row: Number(_visit(as_number(row).term), INT32),
+        "zeros": lambda shape, of: Number(number(0), of),
+        "program_id": lambda axis: Number(_BLOCK, INT32),
+    }  # fmt: skip
     walker.names |= {"r": Number(_ROW, INT32)}
     at_first = (Number(_visit(_ROW), INT32), walker.fresh("stored"))
     scope: dict[str, Any] = {

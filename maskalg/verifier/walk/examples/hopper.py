@@ -13,7 +13,7 @@ from types import SimpleNamespace
 from typing import Any, Final
 
 from ...reading.triton import kernel_module
-from ..hopper import LOOPS, MOST_STAGES, moves_walk, of_run, row_of
+from ..hopper import LOOPS, MOST_STAGES, moves, row_of, tests_of
 from ..loops import function_of
 from ..runs import Sources
 from .intervals import BLOCK, MOST_STEPS, NO_TILE, Endless, Row, finder_of, functions, rows
@@ -34,14 +34,14 @@ def _of_loops(sources: Sources | None) -> Iterator[str]:
     runs = functions("runs", sources)
     for file, name in LOOPS:
         module = kernel_module(file, sources)
-        options: dict[str, str] = {}
-        body = _moving(row_of(function_of(module, name))[1:], options)
-        walk = compile(ast.fix_missing_locations(ast.Module(body, [])), file, "exec")
+        body = moves(row_of(function_of(module, name))[1:])
+        walk = compile(ast.Module(body, []), file, "exec")
+        options = [text for text, of_run in tests_of(body).items() if not of_run]
         for row in rows():
             for choice in product((True, False), repeat=len(options)):
-                names = dict(zip(options.values(), choice, strict=True))
+                chosen = dict(zip(options, choice, strict=True))
                 try:
-                    wrong = _wrong(walk, runs, row, names)
+                    wrong = _wrong(walk, runs, row, chosen)
                 except Endless:
                     wrong = "does not end"
                 if wrong:
@@ -49,56 +49,30 @@ def _of_loops(sources: Sources | None) -> Iterator[str]:
                     return
 
 
-def _moving(body: list[ast.stmt], options: dict[str, str]) -> list[ast.stmt]:
-    """The statements that change `run` or i. A condition on neither becomes a name; `options` has
-    these names, by the text of the condition."""
-    found: list[ast.stmt] = []
-    for statement in body:
-        if not moves_walk(statement):
-            continue
-        if isinstance(statement, ast.While):
-            turn = [*ast.parse("turn(i)").body, *_moving(statement.body, options)]
-            found.append(ast.While(statement.test, turn, []))
-        elif isinstance(statement, ast.If):
-            test: ast.expr = statement.test
-            if not of_run(test):
-                text = ast.unparse(test)
-                test = ast.Name(options.setdefault(text, f"option_{len(options)}"), ast.Load())
-            then, otherwise = (
-                _moving(part, options) or [ast.Pass()]
-                for part in (statement.body, statement.orelse)
-            )
-            found.append(ast.If(test, then, otherwise))
-        else:
-            if ast.unparse(statement).startswith("run = next_tile("):
-                found += ast.parse("visited.append(run)").body
-                statement = ast.parse("run = next_tile(run)").body[0]
-            found.append(statement)
-    return found
-
-
 def _wrong(walk: Any, runs: dict[str, Any], row: Row, options: dict[str, bool]) -> str | None:
     find = finder_of(runs, row)
-    visited: list[Any] = []
     numbers: list[tuple[int, int]] = []
 
-    def turn(i: int) -> None:
-        numbers.append((i - _FIRST, len(visited)))
+    def turn(i: int, state: list[Any]) -> None:
+        numbers.append((i - _FIRST, len(state)))
         if len(numbers) > MOST_STEPS:
             raise Endless
 
     names = {
-        "i": _FIRST, "NO_TILE": NO_TILE, "visited": visited, "turn": turn,
+        "i": _FIRST, "NO_TILE": NO_TILE, "state": [], "turn": turn,
         "run": runs["first_tile"]((), find, BLOCK),
-        "next_tile": lambda run: runs["next_tile"](run, (), find, BLOCK), **options,
+        "next_tile": lambda run, state: (
+            runs["next_tile"](run, (), find, BLOCK), [*state, run]
+        ),
+        "decided": lambda text, condition: options.get(text, condition),
     }  # fmt: skip
     exec(walk, {}, names)
-    turn(names["i"])
+    turn(names["i"], names["state"])
     for number, count in numbers:
         if number != count:
             return f"counts {number} tiles after {count}"
     masked: dict[int, list[bool]] = {}
-    for run in visited:
+    for run in names["state"]:
         masked.setdefault(int(run.tile), []).append(bool(run.partial))
     for tile in range(row.kv_len // BLOCK + 2):
         label, seen = row.label(tile), masked.pop(tile, [])
