@@ -15,14 +15,14 @@ from typing import Any, Final
 import torch
 from torch.nn.functional import max_pool2d
 
-from ... import errors
-from ...engine.extents import Lengths, longest, resolve
+from ...engine.extents import Lengths
 from ...engine.normal_form import bound
 from ...formula.expression import Expression
 from ...formula.latex import expression_latex, latex
 from ...formula.parameters import Scalar
 from ...formula.printing import Shown
 from ...proof.proof import Proof
+from ...questions.domain import FAR, reach
 from ...schedule.block_map import BlockMap, Segments
 from ..inspect.choice import Choice, one_entry, parts_of
 from ..inspect.heat import heat, is_curve
@@ -31,8 +31,6 @@ from ..inspect.picture import FIRST, Picture, evaluated, picture
 from ..inspect.terminal import kept_text, percent, size_text
 from .svg import STYLE, blocks_svg, heat_svg, key_svg
 
-# What fits more positions than this has no limit.
-_LIMIT: Final = 1 << 28
 _SHORTEST: Final = 256
 _LONGEST: Final = 1 << 20
 # Where positions are digits, numbers multiply: a canvas of 16 x 16 has 256 positions.
@@ -44,29 +42,14 @@ def lengths_to_show(expression: Expression, choice: Choice) -> tuple[int, int] |
 
     None where no length fits the tensors, as for an empty one.
     """
-    form = bound(one_entry(expression, choice))
-
-    def fits(q_len: int, kv_len: int) -> bool:
-        try:
-            resolve(form, Lengths(q_len, kv_len))
-        except errors.MaskValueError:
-            return False
-        return True
-
-    if not fits(1, 1):
+    extents = reach(bound(one_entry(expression, choice)), Lengths()).extents
+    limits = (extents.q_len, extents.kv_len)
+    if not min(limits):
         return None
-    limits = [
-        longest(lambda length: fits(length, 1), _LIMIT),
-        longest(lambda length: fits(1, length), _LIMIT),
-    ]
-    if min(limits) == _LIMIT:
-        limits = 2 * [_of_numbers(expression)]
-    q_len, kv_len = (min(limits) if limit == _LIMIT else limit for limit in limits)
-    if fits(q_len, kv_len):
-        return q_len, kv_len
-    # A table read at both indices together, such as one of distances.
-    fitting = longest(lambda length: fits(min(length, q_len), min(length, kv_len)), _LIMIT)
-    return min(fitting, q_len), min(fitting, kv_len)
+    if min(limits) == FAR:
+        limits = 2 * (_of_numbers(expression),)
+    q_len, kv_len = (min(limits) if limit == FAR else limit for limit in limits)
+    return q_len, kv_len
 
 
 def _of_numbers(expression: Expression) -> int:
