@@ -4,8 +4,8 @@
 nest with `@`. Python binds `+` tighter than `&`, so `a & b + bias` is `a & (b + bias)`; `Mask &
 Score` is defined so that both spellings mean the same.
 
-Operands that are always an error are typed `NoReturn`: a type checker refuses them, and at run time
-the error says what to write.
+Operators that are always an error have no types: a type checker refuses them, and at run time the
+error says what to write.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from ..formula.printing import Label, named
 from . import messages
 from .drawn import Drawn, WithMask, not_joined
 from .helped import helped
+from .messages import raised, refusing
 
 if TYPE_CHECKING:
     from ..export.cudnn import CudnnEndpoints
@@ -41,6 +42,59 @@ if TYPE_CHECKING:
 __all__ = ["Bias", "Mask", "Score"]
 
 
+def _is_number(value: object) -> TypeGuard[int | float]:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _no_bias(what: object, sign: str, other: object) -> errors.MaskTypeError | None:
+    """The error for an operand that was meant as a bias; None for foreign types."""
+    if sign in "+-" and _is_number(plain_number(other)):
+        return errors.MaskTypeError(
+            f"`{what!r} {sign} {other!r}`: a number that is added to each score is a bias. Write "
+            f"`ma.bias({other!r})`; a softmax is the same without it."
+        )
+    if sign == "@" and _is_number(plain_number(other)):
+        return errors.MaskTypeError(
+            f"`{what!r} @ {other!r}`: `@` applies a bias to the result of another bias or score. "
+            "Write `bias * number` for a multiple of what a bias adds."
+        )
+    if isinstance(other, (bool, np.bool_)):
+        return errors.MaskTypeError(
+            f"`{what!r} {sign} {other}`: {other} is no bias. Write `ma.bias({int(other)})` for a "
+            "number that is added to each score."
+        )
+    if is_listed(other):
+        return messages.tensor_for_bias(what, sign, other)
+    if errors.instead(other):
+        return messages.stranger_for_bias(what, sign, other)
+    return None
+
+
+def _no_factor(bias: Bias, factor: object) -> errors.MaskTypeError | None:
+    """The error for a factor that is a number for each head or position."""
+    if is_listed(factor) or isinstance(factor, (Expression, str, bool, np.bool_)):
+        return errors.MaskTypeError(
+            f"`{bias!r} * {type(factor).__name__}`: a bias takes a number as its factor. Write "
+            "`ma.bias(ma.table(tensor)[head] * (kv_idx - q_idx))` for one of each head, "
+            "`ma.where(condition, bias, 0)` for a bias of some pairs only."
+        )
+    return None
+
+
+def _no_difference(left: object, sign: str, right: object) -> errors.MaskTypeError | None:
+    """The error for `-` where `a & ~b` or `a + (-b)` is meant."""
+    if isinstance(right, (Mask, Score)):
+        return errors.MaskTypeError(
+            f"`{left!r} - {right!r}` subtracts a mask. Write `a & ~b` for what a keeps and b does "
+            "not."
+        )
+    if isinstance(right, Bias):
+        return errors.MaskTypeError(
+            f"`{left!r} - {right!r}` subtracts a bias from a mask. Write `mask + (-bias)`."
+        )
+    return _no_bias(left, sign, right)
+
+
 class Mask(WithMask):
     """Which (query, key) pairs are kept, as a formula over `batch, head, q_idx, kv_idx`.
 
@@ -49,6 +103,9 @@ class Mask(WithMask):
     """
 
     kind = "mask"
+
+    if not TYPE_CHECKING:  # type checkers report missing operators themselves
+        __sub__, __radd__ = refusing(_no_difference, "-")[0], refusing(_no_bias, "+")[0]
 
     @overload
     def __and__(self, other: Mask) -> Mask: ...
@@ -59,18 +116,19 @@ class Mask(WithMask):
             return both(self, other)
         if isinstance(other, Score):
             return _combined(self, other)
-        not_joined(self, "&", other)
-        return NotImplemented
+        return raised(not_joined(self, "&", other))
 
     def __or__(self, other: Mask) -> Mask:
-        return either(self, other) if isinstance(other, Mask) else super().__or__(other)
+        return (
+            either(self, other) if isinstance(other, Mask) else raised(not_joined(self, "|", other))
+        )
 
     def __xor__(self, other: Mask) -> Mask:
-        return exclusive(self, other) if isinstance(other, Mask) else super().__xor__(other)
-
-    def __sub__(self, other: NoReturn) -> Mask:
-        _no_difference(self, other)
-        return NotImplemented
+        return (
+            exclusive(self, other)
+            if isinstance(other, Mask)
+            else raised(not_joined(self, "^", other))
+        )
 
     def __invert__(self) -> Mask:
         return complement(self)
@@ -90,12 +148,7 @@ class Mask(WithMask):
                 f"`{self!r} + {other!r}` adds two masks. Write `a & b` for what both keep or `a | "
                 "b` for what either keeps; `+` is for a bias."
             )
-        _no_bias(self, "+", other)
-        return NotImplemented
-
-    def __radd__(self, other: NoReturn) -> Mask:
-        _no_bias(self, "+", other)
-        return NotImplemented
+        return raised(_no_bias(self, "+", other))
 
     @errors.told
     def prove(self) -> Proof:
@@ -489,26 +542,22 @@ class Bias(Drawn):
         other = plain_number(other)
         if _is_number(other):
             return self if other == 0 else self + constant(other)
-        _no_bias(self, "+", other)
-        return NotImplemented
+        return raised(_no_bias(self, "+", other))
 
     def __radd__(self, other: float) -> Bias:
         if _is_number(plain_number(other)):
             return self + other
-        _no_bias(self, "+", other)
-        return NotImplemented
+        return raised(_no_bias(self, "+", other))
 
     def __sub__(self, other: Bias | float) -> Bias:
         if isinstance(other, Bias) or _is_number(plain_number(other)):
             return self + (-other)
-        _no_difference(self, other)
-        return NotImplemented
+        return raised(_no_difference(self, "-", other))
 
     def __rsub__(self, other: float) -> Bias:
         if _is_number(plain_number(other)):
             return -self + other
-        _no_bias(self, "-", other)
-        return NotImplemented
+        return raised(_no_bias(self, "-", other))
 
     def to_score_mod(self) -> Callable[..., torch.Tensor]:
         """The bias as FlexAttention's `score_mod(score, b, h, q_idx, kv_idx)`, with its values."""
@@ -522,8 +571,7 @@ class Bias(Drawn):
     def __mul__(self, other: float) -> Bias:
         other = plain_number(other)
         if not _is_number(other):
-            _no_factor(self, other)
-            return NotImplemented
+            return raised(_no_factor(self, other))
         no_nan("bias * number", other)
         amount = Scalar("factor", float(other))
         rest = nodes.mul(nodes.scalar(amount), added(self.bias_node))
@@ -534,8 +582,7 @@ class Bias(Drawn):
     def __truediv__(self, other: float) -> Bias:
         other = plain_number(other)
         if not _is_number(other):
-            _no_factor(self, other)
-            return NotImplemented
+            return raised(_no_factor(self, other))
         if other == 0:
             raise messages.divided_by_zero(self)
         return self * (1 / other)
@@ -546,8 +593,7 @@ class Bias(Drawn):
     def __matmul__(self, other: Score) -> Score: ...
     def __matmul__(self, other: object) -> Bias | Score:
         if not isinstance(other, (Bias, Score)):
-            _no_bias(self, "@", other)
-            return NotImplemented
+            return raised(_no_bias(self, "@", other))
         node = composed(self.bias_node, other.bias_node)
         label = Label("@", (self.label, other.label))
         if isinstance(other, Bias):
@@ -572,10 +618,6 @@ class Bias(Drawn):
             )
         return self.__matmul__(inner)
 
-    def __and__(self, other: NoReturn) -> Mask:
-        not_joined(self, "&", other)
-        return NotImplemented
-
     def __invert__(self) -> NoReturn:
         raise messages.not_of_bias(self)
 
@@ -584,6 +626,9 @@ class Score(WithMask):
     """A mask and a bias: everything attention does to its scores before the softmax."""
 
     kind = "score"
+
+    if not TYPE_CHECKING:  # type checkers report missing operators themselves
+        __sub__, __radd__ = refusing(_no_difference, "-")[0], refusing(_no_bias, "+")[0]
 
     def to_score_mod(self) -> Callable[..., torch.Tensor]:
         """The score as FlexAttention's `score_mod(score, b, h, q_idx, kv_idx)`: -inf where dropped.
@@ -626,8 +671,7 @@ class Score(WithMask):
     def __and__(self, other: Mask | Score) -> Score:
         if isinstance(other, (Mask, Score)):
             return _combined(self, other)
-        not_joined(self, "&", other)
-        return NotImplemented
+        return raised(not_joined(self, "&", other))
 
     def __add__(self, other: Bias | Mask) -> Score:
         if isinstance(other, Bias):
@@ -640,16 +684,7 @@ class Score(WithMask):
             )
         if isinstance(other, Mask):  # as in mask + score
             return self & other
-        _no_bias(self, "+", other)
-        return NotImplemented
-
-    def __radd__(self, other: NoReturn) -> Score:
-        _no_bias(self, "+", other)
-        return NotImplemented
-
-    def __sub__(self, other: NoReturn) -> Mask:
-        _no_difference(self, other)
-        return NotImplemented
+        return raised(_no_bias(self, "+", other))
 
     def __invert__(self) -> NoReturn:
         raise messages.not_of_bias(self)
@@ -677,53 +712,6 @@ def additive(node: Node) -> Bias:
     return Bias(TRUE, nodes.add(SCORE, node), Label("formula", (node,)))
 
 
-def _no_bias(what: Expression, sign: str, other: object) -> None:
-    """Refuse an operand that was meant as a bias; foreign types are left to Python."""
-    if sign in "+-" and _is_number(plain_number(other)):
-        raise errors.MaskTypeError(
-            f"`{what!r} {sign} {other!r}`: a number that is added to each score is a bias. Write "
-            f"`ma.bias({other!r})`; a softmax is the same without it."
-        )
-    if sign == "@" and _is_number(plain_number(other)):
-        raise errors.MaskTypeError(
-            f"`{what!r} @ {other!r}`: `@` applies a bias to the result of another bias or score. "
-            "Write `bias * number` for a multiple of what a bias adds."
-        )
-    if isinstance(other, (bool, np.bool_)):
-        raise errors.MaskTypeError(
-            f"`{what!r} {sign} {other}`: {other} is no bias. Write `ma.bias({int(other)})` for a "
-            "number that is added to each score."
-        )
-    if is_listed(other):
-        raise messages.tensor_for_bias(what, sign, other)
-    if errors.instead(other):
-        raise messages.stranger_for_bias(what, sign, other)
-
-
-def _no_factor(bias: Bias, factor: object) -> None:
-    """Refuse a factor that is a number for each head or position."""
-    if is_listed(factor) or isinstance(factor, (Expression, str, bool, np.bool_)):
-        raise errors.MaskTypeError(
-            f"`{bias!r} * {type(factor).__name__}`: a bias takes a number as its factor. Write "
-            "`ma.bias(ma.table(tensor)[head] * (kv_idx - q_idx))` for one of each head, "
-            "`ma.where(condition, bias, 0)` for a bias of some pairs only."
-        )
-
-
-def _no_difference(left: Expression, right: object) -> None:
-    """Refuse `-` where `a & ~b` or `a + (-b)` is meant."""
-    if isinstance(right, (Mask, Score)):
-        raise errors.MaskTypeError(
-            f"`{left!r} - {right!r}` subtracts a mask. Write `a & ~b` for what a keeps and b does "
-            "not."
-        )
-    if isinstance(right, Bias):
-        raise errors.MaskTypeError(
-            f"`{left!r} - {right!r}` subtracts a bias from a mask. Write `mask + (-bias)`."
-        )
-    _no_bias(left, "-", right)
-
-
 def _combined(left: Expression, right: Expression) -> Score:
     return Score(
         nodes.conjunction(left.mask_node, right.mask_node),
@@ -737,7 +725,3 @@ def constant(value: int | float) -> Bias:
     no_nan("bias + number", value)
     number = nodes.scalar(Scalar("constant", float(value)))
     return Bias(TRUE, nodes.add(SCORE, number), Label("formula", (number,)))
-
-
-def _is_number(value: object) -> TypeGuard[int | float]:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)

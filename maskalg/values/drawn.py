@@ -9,63 +9,34 @@ from ..errors import MaskTypeError, told
 from ..formula.expression import Expression
 from . import messages
 from .in_torch import InTorch
+from .messages import refusing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from .algebra import Mask
 
-
-def not_joined(left: object, sign: str, right: object) -> None:
-    """Refuse operands that `&`, `|` or `^` do not join; foreign types are left to Python."""
+def not_joined(left: object, sign: str, right: object) -> MaskTypeError | None:
+    """The error for operands that `&`, `|` or `^` do not join; None for foreign types."""
     for expression, other in ((left, right), (right, left)):
         if isinstance(expression, Expression) and not isinstance(other, Expression):
-            refusal = messages.no_mask(left, sign, right, other, expression.kind)
-            if refusal is not None:
-                raise refusal
-            return
+            return messages.no_mask(left, sign, right, other, expression.kind)
     if sign == "&":
-        raise messages.mask_and_bias(left, right)
-    raise messages.joined_with_bias(left, sign, right)
+        return messages.mask_and_bias(left, right)
+    return messages.joined_with_bias(left, sign, right)
 
 
 class Drawn(InTorch, Expression):
     """An expression that draws itself; the code of pictures is imported when one is drawn.
 
-    `|` and `^` are refused here; `Mask` defines them.
+    `&`, `|` and `^` are refused here; `Mask` defines them.
     """
 
-    def __rand__(self, other: NoReturn) -> Mask:
-        not_joined(other, "&", self)
-        return NotImplemented
-
-    def __or__(self, other: NoReturn) -> Mask:
-        not_joined(self, "|", other)
-        return NotImplemented
-
-    def __ror__(self, other: NoReturn) -> Mask:
-        not_joined(other, "|", self)
-        return NotImplemented
-
-    def __xor__(self, other: NoReturn) -> Mask:
-        not_joined(self, "^", other)
-        return NotImplemented
-
-    def __rxor__(self, other: NoReturn) -> Mask:
-        not_joined(other, "^", self)
-        return NotImplemented
-
-    def __lt__(self, other: NoReturn) -> NoReturn:
-        raise messages.compared(self, "<", other, self.kind)
-
-    def __le__(self, other: NoReturn) -> NoReturn:
-        raise messages.compared(self, "<=", other, self.kind)
-
-    def __gt__(self, other: NoReturn) -> NoReturn:
-        raise messages.compared(self, ">", other, self.kind)
-
-    def __ge__(self, other: NoReturn) -> NoReturn:
-        raise messages.compared(self, ">=", other, self.kind)
+    if not TYPE_CHECKING:  # type checkers report missing operators themselves
+        __and__, __rand__ = refusing(not_joined, "&")
+        __or__, __ror__ = refusing(not_joined, "|")
+        __xor__, __rxor__ = refusing(not_joined, "^")
+        __lt__, __gt__ = refusing(messages.compared, "<")[0], refusing(messages.compared, ">")[0]
+        __le__, __ge__ = refusing(messages.compared, "<=")[0], refusing(messages.compared, ">=")[0]
 
     @told
     def plot(
@@ -179,33 +150,6 @@ class WithMask(Drawn):
 
         show(self, q_len, kv_len, width=width, block=block, entry=entry, head=head)
 
-    def __mul__(self, other: NoReturn) -> NoReturn:
-        raise messages.times_mask(self, "*", other)
-
-    def __rmul__(self, other: NoReturn) -> NoReturn:
-        raise messages.times_mask(other, "*", self)
-
-    def __truediv__(self, other: NoReturn) -> NoReturn:
-        raise messages.times_mask(self, "/", other)
-
-    def __mod__(self, other: NoReturn) -> NoReturn:
-        raise messages.times_mask(self, "%", other)
-
-    def __rmod__(self, other: NoReturn) -> NoReturn:
-        raise messages.times_mask(other, "%", self)
-
-    def __floordiv__(self, other: NoReturn) -> NoReturn:
-        raise messages.times_mask(self, "//", other)
-
-    def __rfloordiv__(self, other: NoReturn) -> NoReturn:
-        raise messages.times_mask(other, "//", self)
-
-    def __pow__(self, other: NoReturn) -> NoReturn:
-        raise messages.times_mask(self, "**", other)
-
-    def __rpow__(self, other: NoReturn) -> NoReturn:
-        raise messages.times_mask(other, "**", self)
-
     def __neg__(self) -> NoReturn:
         raise MaskTypeError(f"`-({self!r})`: a mask is no number. Write `~mask` for all it drops.")
 
@@ -214,8 +158,10 @@ class WithMask(Drawn):
             f"`{other!r} - ({self!r})`: a mask is no number. Write `~mask` for all it drops."
         )
 
-    def __matmul__(self, other: NoReturn) -> NoReturn:
-        raise messages.nested_mask(self, other)
-
-    def __rmatmul__(self, other: NoReturn) -> NoReturn:
-        raise messages.nested_mask(other, self)
+    if not TYPE_CHECKING:
+        __mul__, __rmul__ = refusing(messages.times_mask, "*")
+        __truediv__, __rtruediv__ = refusing(messages.times_mask, "/")
+        __floordiv__, __rfloordiv__ = refusing(messages.times_mask, "//")
+        __mod__, __rmod__ = refusing(messages.times_mask, "%")
+        __pow__, __rpow__ = refusing(messages.times_mask, "**")
+        __matmul__, __rmatmul__ = refusing(messages.nested_mask, "@")

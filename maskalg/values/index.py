@@ -125,23 +125,10 @@ class Index(InTorch, IndexFormula):
             "comparison."
         )
 
-    def __and__(self, other: NoReturn) -> NoReturn:
-        raise messages.unparenthesised(self, "&", other)
-
-    def __rand__(self, other: NoReturn) -> NoReturn:
-        raise messages.unparenthesised(other, "&", self)
-
-    def __or__(self, other: NoReturn) -> NoReturn:
-        raise messages.unparenthesised(self, "|", other)
-
-    def __ror__(self, other: NoReturn) -> NoReturn:
-        raise messages.unparenthesised(other, "|", self)
-
-    def __xor__(self, other: NoReturn) -> NoReturn:
-        raise messages.unparenthesised(self, "^", other)
-
-    def __rxor__(self, other: NoReturn) -> NoReturn:
-        raise messages.unparenthesised(other, "^", self)
+    if not TYPE_CHECKING:  # type checkers report missing operators themselves
+        __and__, __rand__ = messages.refusing(messages.unparenthesised, "&")
+        __or__, __ror__ = messages.refusing(messages.unparenthesised, "|")
+        __xor__, __rxor__ = messages.refusing(messages.unparenthesised, "^")
 
     def __ge__(self, other: Index | float) -> Mask:
         return formula(nodes.ge(self.node, as_node(other)))
@@ -230,12 +217,6 @@ if TYPE_CHECKING:
         """An entry of a table: a mask where its tensor is Boolean, else a number."""
 
         __invert__ = Mask.__invert__  # type: ignore[assignment]
-        __and__ = Mask.__and__  # type: ignore[assignment]
-        __or__ = Mask.__or__  # type: ignore[assignment]
-        __rand__ = Mask.__rand__  # type: ignore[assignment]
-        __ror__ = Mask.__ror__  # type: ignore[assignment]
-        __xor__ = Mask.__xor__  # type: ignore[assignment]
-        __rxor__ = Mask.__rxor__  # type: ignore[assignment]
 
         @overload  # type: ignore[override]
         def __add__(self, other: Index | float) -> Index: ...

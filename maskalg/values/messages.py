@@ -2,12 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any, NoReturn
+
 import numpy as np
 import torch
 
 from ..errors import MaskAttributeError, MaskTypeError, MaskValueError, entering, instead, own_name
 from ..formula.entries import is_listed
+from ..formula.expression import Expression
 from ..formula.parameters import plain_number
+
+
+def refusing(
+    error: Callable[[Any, str, Any], Exception | None], sign: str
+) -> tuple[Callable[[Any, Any], Any], Callable[[Any, Any], Any]]:
+    """An operator that is refused, and its reflection.
+
+    `error(left, sign, right)` is raised; operands for which it is None are left to Python.
+    """
+
+    def refused(self: object, other: object) -> object:
+        return raised(error(self, sign, other))
+
+    def reflected(self: object, other: object) -> object:
+        return raised(error(other, sign, self))
+
+    return refused, reflected
+
+
+def raised(error: Exception | None) -> NoReturn:
+    """Raise the error; without one, `NotImplemented` leaves the operands to Python."""
+    if error is None:
+        return NotImplemented  # type: ignore[misc]
+    raise error
 
 
 def unparenthesised(left: object, sign: str, right: object) -> MaskTypeError:
@@ -110,7 +138,8 @@ def times_mask(left: object, sign: str, right: object) -> MaskTypeError:
     )
 
 
-def compared(left: object, sign: str, right: object, kind: str) -> MaskTypeError:
+def compared(left: Expression, sign: str, right: object) -> MaskTypeError:
+    kind = left.kind
     says = "Write it as it is, or `~mask`; ma.implies(a, b) asks whether b keeps all that a keeps."
     if kind == "bias":
         says = "Compare the index expression that it adds: `x >= 0` is a mask, `ma.bias(x)` a bias."
@@ -123,10 +152,10 @@ def divided_by_zero(bias: object) -> MaskValueError:
     return MaskValueError(f"`{_operand(bias)} / 0`: a bias is divided by a number that is not 0.")
 
 
-def nested_mask(left: object, right: object) -> MaskTypeError:
+def nested_mask(left: object, sign: str, right: object) -> MaskTypeError:
     return MaskTypeError(
-        f"`{_operand(left)} @ {_operand(right)}`: `@` applies a bias to the result of another bias "
-        "or score. Write `a & b` for what two masks keep."
+        f"`{_operand(left)} {sign} {_operand(right)}`: `@` applies a bias to the result of another "
+        "bias or score. Write `a & b` for what two masks keep."
     )
 
 
