@@ -69,19 +69,21 @@ def of_table(table: Table, bounds: Bounds) -> Array:
     """A captured tensor; a negative index counts from the end, as in torch."""
 
     def entry(at: tuple[Node, ...]) -> Node:
-        whole = [_wrapped(index, table, axis, bounds) for axis, index in enumerate(at)]
+        ends = [nodes.add(index, nodes.extent(table, axis)) for axis, index in enumerate(at)]
+        whole = [_counted(index, index, end, bounds) for index, end in zip(at, ends, strict=True)]
         return nodes.read(table, *whole)
 
     return Array(tuple(table.tensor.shape), entry)
 
 
-def _wrapped(index: Node, table: Table, axis: int, bounds: Bounds) -> Node:
-    from_end = nodes.add(index, nodes.extent(table, axis))
+def _counted(index: Node, from_start: Node, from_end: Node, bounds: Bounds | None) -> Node:
+    """The place of an index, counted from the end if the index is negative."""
     if index.op == "const":
-        return index if cast(int, index.data) >= 0 else from_end
+        return from_start if cast(int, index.data) >= 0 else from_end
+    assert bounds is not None
     if bounds.never_negative(index):
-        return index
-    return nodes.where(nodes.ge(index, nodes.const(0)), index, from_end)
+        return from_start
+    return nodes.where(nodes.ge(index, nodes.const(0)), from_start, from_end)
 
 
 def elementwise(rule: Callable[..., Node], *arrays: Array) -> Array:
@@ -145,14 +147,8 @@ def _in_slice(index: Node, part: slice, bounds: Bounds | None) -> Node:
     """The index into a dimension for an index into its slice; negative ones count from the end."""
     if part == slice(None):
         return index
-    from_start = nodes.add(index, nodes.const(part.start))
-    from_end = nodes.add(index, nodes.const(part.stop))
-    if index.op == "const":
-        return from_start if cast(int, index.data) >= 0 else from_end
-    assert bounds is not None
-    if bounds.never_negative(index):
-        return from_start
-    return nodes.where(nodes.ge(index, nodes.const(0)), from_start, from_end)
+    from_start, from_end = (nodes.add(index, nodes.const(n)) for n in (part.start, part.stop))
+    return _counted(index, from_start, from_end, bounds)
 
 
 def unsqueezed(array: Array, dim: int) -> Array:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, get_args
+from typing import Final, Literal, get_args
 
 import torch
 
@@ -39,37 +39,25 @@ def integer(call: str, name: str, value: object, low: int) -> tuple[Node, Parame
     return nodes.scalar(parameter), parameter
 
 
-def integer_or_per_batch(call: str, name: str, value: object, low: int) -> tuple[Node, Parameter]:
-    """An integer, or an integer tensor `[batch]`, `[batch, heads]` or 0-d, clamped at `low`."""
-    return _integer_or_tensor(
-        call, name, value, low, [nodes.BATCH], "[], [batch] or [batch, heads]"
-    )
-
-
-def integer_or_per_head(call: str, name: str, value: object, low: int) -> tuple[Node, Parameter]:
-    """An integer, or an integer tensor `[heads]`, `[batch, heads]` or 0-d, of at least `low`.
-
-    Entries on the CPU are checked; entries on a GPU, and those written later, are clamped.
-    """
-    wanted = "[], [heads] or [batch, heads]"
-    return _integer_or_tensor(call, name, value, low, [nodes.HEAD], wanted)
-
-
-def _integer_or_tensor(
-    call: str, name: str, value: object, low: int, alone: list[Node], wanted: str
+def integer_or_each(
+    call: str, name: str, value: object, low: int, of: Literal["batch", "heads"]
 ) -> tuple[Node, Parameter]:
-    """An integer or a tensor; `alone` is the index of a tensor with one dimension."""
+    """An integer, or an integer tensor: 0-d, `[batch]` or `[heads]` as `of` says, `[batch, heads]`.
+
+    Entries are clamped at `low`. If `low` is above 0, entries on the CPU are checked first.
+    """
     if not is_listed(value):
         return integer(call, name, value, low)
     tensor = integers(call, name, value, "an integer or an int32 or int64 tensor")
-    of_rank(call, name, tensor, (0, 1, 2), wanted)
+    of_rank(call, name, tensor, (0, 1, 2), f"[], [{of}] or [batch, heads]")
     # Clamping keeps a prefix below 0 empty, but would turn a window of 0 into one of 1.
     if low > 0 and tensor.numel() and readable(tensor) and int(tensor.min()) < low:
         raise errors.MaskValueError(
             f"{call}: entries of {name} must be >= {low}, got {int(tensor.min())}."
         )
     table = Table(name, tensor, low)
-    indices = [[], alone, [nodes.BATCH, nodes.HEAD]][tensor.ndim]
+    alone = nodes.BATCH if of == "batch" else nodes.HEAD
+    indices = [[], [alone], [nodes.BATCH, nodes.HEAD]][tensor.ndim]
     return nodes.read(table, *indices), table
 
 

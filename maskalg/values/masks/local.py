@@ -12,7 +12,7 @@ from ...formula.nodes import SCORE, K, Node, Q
 from ...formula.parameters import Parameter
 from ...formula.printing import called
 from ..algebra import Mask, named_mask
-from ..arguments import integer, integer_or_per_head, shown
+from ..arguments import integer, integer_or_each, shown
 from ..by_hand import Bools, MaskRows, entry, padded, pairs, places, row
 
 __all__ = ["causal", "sliding", "window", "dilated", "strided", "chunked", "block_causal"]
@@ -47,7 +47,7 @@ def sliding(window: int | Entries) -> Mask:
         >>> (causal & sliding(2)).to_dense(4)[0, 0].int().tolist()
         [[1, 0, 0, 0], [1, 1, 0, 0], [0, 1, 1, 0], [0, 0, 1, 1]]
     """
-    w, printed = integer_or_per_head(f"sliding({shown(window)})", "window", window, low=1)
+    w, printed = integer_or_each(f"sliding({shown(window)})", "window", window, 1, "heads")
     last = nodes.subtract(w, nodes.const(1))
     node = nodes.conjunction(nodes.ge(last, DISTANCE), nodes.ge(nodes.add(DISTANCE, last), ZERO))
     return Mask(node, SCORE, called("sliding", printed))

@@ -10,7 +10,7 @@ from ...formula.entries import Entries
 from ...formula.nodes import SCORE, K
 from ...formula.printing import called
 from ..algebra import Mask
-from ..arguments import integer_or_per_batch, shown
+from ..arguments import integer_or_each, shown
 from ..by_hand import LONGEST, Bools, MaskRows, places, row
 
 __all__ = ["prefix"]
@@ -33,7 +33,7 @@ def prefix(length: int | Entries) -> Mask:
         [[1, 1, 0], [1, 1, 0], [1, 1, 1]]
     """
     call = f"prefix({shown(length)})"
-    n, printed = integer_or_per_batch(call, "prefix", length, low=0)
+    n, printed = integer_or_each(call, "prefix", length, 0, "batch")
     return Mask(nodes.gt(n, K), SCORE, called("prefix", printed))
 
 

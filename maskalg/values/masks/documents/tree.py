@@ -15,7 +15,7 @@ from ....formula.nodes import SCORE, K, Node, Q
 from ....formula.parameters import Table
 from ....formula.printing import called
 from ...algebra import Mask
-from ...arguments import at, integer_or_per_batch, shown
+from ...arguments import at, integer_or_each, shown
 from ...by_hand import ENTRIES, Bools, MaskRows, entry, padded, pairs, row
 from .ancestry import ancestry
 
@@ -46,7 +46,7 @@ def tree(parents: Entries, prompt: int | Entries = 0) -> Mask:
     """
     given = integers("tree", "parents", parents)
     of_rank("tree", "parents", given, (1, 2), "[tokens], [batch, tokens]")
-    p, printed = integer_or_per_batch(f"tree(…, prompt={shown(prompt)})", "prompt", prompt, low=0)
+    p, printed = integer_or_each(f"tree(…, prompt={shown(prompt)})", "prompt", prompt, 0, "batch")
     forests = [ancestry("tree", row) for row in torch.atleast_2d(given).cpu()]
     end = Table("end", _like(given, [forest.end for forest in forests]))
     q, k = nodes.subtract(Q, p), nodes.subtract(K, p)
