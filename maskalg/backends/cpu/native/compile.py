@@ -56,7 +56,8 @@ def library(source: str, *, fused: bool = False) -> ctypes.CDLL:
     if cxx is None:
         raise CompileError("no C++ compiler: neither $CXX nor c++, g++ or clang++")
     contract = f"-ffp-contract={'fast' if fused else 'off'}"
-    flags = (*_FLAGS, contract, *_processor_flags())
+    native = [] if platform.machine() in ("arm64", "aarch64") else ["-march=native"]
+    flags = (*_FLAGS, contract, *native)
     key = "\n".join([cxx, _stamp(cxx), *flags, _processor(), source])
     path = cache_dir() / "native" / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.so"
     if kept(path) is not None:
@@ -88,10 +89,6 @@ def _compiled(cxx: str, flags: tuple[str, ...], source: str, path: Path) -> ctyp
             return ctypes.CDLL(str(binary))
         except OSError as problem:
             raise CompileError(str(problem)) from problem
-
-
-def _processor_flags() -> tuple[str, ...]:
-    return () if platform.machine() in ("arm64", "aarch64") else ("-march=native",)
 
 
 def _stamp(cxx: str) -> str:
