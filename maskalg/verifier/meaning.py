@@ -152,20 +152,17 @@ def _step(meaning: Meaning, node: Node) -> Term:
     return terms.entry(table, place([meaning(arg) for arg in node.args], sizes))
 
 
-def _folded(of_integers: Callable[..., Term], name: str) -> Callable[[Meaning, Node], Term]:
+def _folded(op: str) -> Callable[[Meaning, Node], Term]:
     def rule(meaning: Meaning, node: Node) -> Term:
         if node.kind != "real":
-            return of_integers(*map(meaning, node.args))
+            return reduce(terms.OF_INTEGERS[op], map(meaning, node.args))
         parts = [meaning.real(arg) for arg in in_order(node)]
-        return reduce(lambda left, right: terms.apply(name, left, right), parts)
+        return reduce(lambda left, right: terms.apply(_REALS[op], left, right), parts)
 
     return rule
 
 
-def _bits(op: terms.BitOperation) -> Callable[[Meaning, Node], Term]:
-    return lambda meaning, node: reduce(
-        lambda left, right: terms.bitwise(op, left, right), map(meaning, node.args)
-    )
+_REALS: Final = {"add": "add", "mul": "multiply", "min": "minimum", "max": "maximum"}
 
 
 def _divisor(meaning: Meaning, node: Node) -> Term:
@@ -213,13 +210,7 @@ _RULES: Final[dict[str, Callable[[Meaning, Node], Term]]] = {
     "extent": lambda meaning, node: meaning.size(cast(Slot, node.own[0]), cast(int, node.data)),
     "step": _step,
     "score": lambda meaning, node: SCORE,
-    "add": _folded(terms.add, "add"),
-    "mul": _folded(terms.multiply, "multiply"),
-    "min": _folded(terms.least, "minimum"),
-    "max": _folded(terms.most, "maximum"),
-    "bitand": _bits("bitand"),
-    "bitor": _bits("bitor"),
-    "bitxor": _bits("bitxor"),
+    **{op: _folded(op) for op in (*_REALS, "bitand", "bitor", "bitxor")},
     "floordiv": lambda meaning, node: meaning(node.args[0]) // _divisor(meaning, node.args[1]),
     "mod": lambda meaning, node: meaning(node.args[0]) % _divisor(meaning, node.args[1]),
     "div": lambda meaning, node: terms.apply("divide", *map(meaning.real, node.args)),

@@ -372,6 +372,17 @@ def bitwise(op: BitOperation, left: Term, right: Term) -> Term:
     return _term(op, "int", tuple(sorted(terms, key=lambda term: term.serial)))
 
 
+OF_INTEGERS: Final[dict[str, Callable[[Term, Term], Term]]] = {
+    "add": add, "mul": multiply, "min": least, "max": most,
+    "floordiv": lambda x, c: quotient(x, most(c, number(1))),
+    "mod": lambda x, c: remainder(x, most(c, number(1))),
+    "bitand": lambda x, y: bitwise("bitand", x, y),
+    "bitor": lambda x, y: bitwise("bitor", x, y),
+    "bitxor": lambda x, y: bitwise("bitxor", x, y),
+}  # fmt: skip
+"""Operations of formulas, by name; a divisor below 1 counts as 1."""
+
+
 def sign_of(term: Term) -> Term:
     """-1 for a negative number, else 0: its highest bit, shifted down."""
     if is_number(term):

@@ -17,7 +17,7 @@ from ..meaning import NotDefined
 from ..terms import Table, Term
 from .braces import CPP_TYPES, python_of
 from .library import where_known
-from .triton import Module, Reader, as_number, compared, extreme, of_conditions, of_integers
+from .triton import REALS, Module, Reader, as_number, compared, extreme, of_conditions, of_integers
 from .values import BOOL, FLOAT32, INT64, Indexed, Number, Type, converted, integer, promoted
 
 _NAMES: Final = {
@@ -88,11 +88,11 @@ class CReader(Reader):
         to = _of_both(x, y)
         if to == INT64 and max(x.type.bits, y.type.bits) <= 32:
             raise NotDefined(f"{type(op).__name__} of integers of 32 bits")
-        if type(op) not in (_REAL if to == FLOAT32 else _INTEGER):
+        if type(op) not in (REALS if to == FLOAT32 else _INTEGER):
             raise NotDefined(f"{type(op).__name__} of {x.type} and {y.type}")
         x, y = converted(x, to), converted(y, to)
         if to == FLOAT32:
-            return Number(terms.apply(_REAL[type(op)], x.term, y.term), FLOAT32)
+            return Number(terms.apply(REALS[type(op)], x.term, y.term), FLOAT32)
         return of_integers(op, x, y)
 
 
@@ -100,9 +100,6 @@ def _of_both(x: Number, y: Number) -> Type:
     return FLOAT32 if "float" in (x.type.kind, y.type.kind) else INT64
 
 
-_REAL: Final[dict[type, str]] = {
-    ast.Add: "add", ast.Sub: "subtract", ast.Mult: "multiply", ast.Div: "divide",
-}  # fmt: skip
 _INTEGER: Final = (ast.Add, ast.Sub, ast.Mult, ast.BitAnd, ast.BitOr, ast.BitXor)
 
 

@@ -23,18 +23,12 @@ from ..terms import Term
 from .braces import expression_of
 from .cpp import CReader, number_of
 from .library import where_known
-from .triton import Module, extreme
+from .triton import REALS, WRAPPING, Module, extreme
 from .values import BOOL, FLOAT32, INT64, Number, Type, converted
 
 EXACT: Final = 2**53
 _DOUBLE: Final = Type("float", 64)
 _INDICES: Final = {"q": Q, "k": K, "B": BATCH, "H": HEAD}
-_INTEGERS: Final[dict[type, Callable[[Term, Term], Term]]] = {
-    ast.Add: terms.add, ast.Sub: terms.subtract, ast.Mult: terms.multiply,
-}  # fmt: skip
-_REALS: Final = {
-    ast.Add: "add", ast.Sub: "subtract", ast.Mult: "multiply", ast.Div: "divide",
-}  # fmt: skip
 _BITS: Final = (ast.BitAnd, ast.BitOr, ast.BitXor)
 
 
@@ -112,10 +106,10 @@ class _Reader(CReader):
     def _operation(self, op: ast.operator, left: Any, right: Any) -> Number:
         x, y = _number(left), _number(right)
         integers = {x.type.kind, y.type.kind} == {"int"}
-        if type(op) in _INTEGERS and integers:
-            return _exact(_INTEGERS[type(op)](x.term, y.term))
-        if type(op) in _REALS:
-            return _rounded_next(_REALS[type(op)], x, y)
+        if type(op) in WRAPPING and integers:
+            return _exact(WRAPPING[type(op)](x.term, y.term))
+        if type(op) in REALS:
+            return _rounded_next(REALS[type(op)], x, y)
         if not isinstance(op, _BITS) or not integers:
             raise NotDefined(f"{type(op).__name__} of {x.type} and {y.type}")
         cut = [Number(terms.wrapped(side.term, 32), INT64) for side in (x, y)]

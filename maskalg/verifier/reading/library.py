@@ -114,8 +114,10 @@ def _long(term: Term) -> Long:
     return Long(terms.wrapped(term, 128))
 
 
-def _long_division(operation: Callable[[Term, Term], Term]) -> Callable[[Long, Long], Long]:
-    return lambda a, c: Long(operation(a.term, terms.most(c.term, terms.number(1))))
+def _of_long(op: str) -> Callable[[Long, Long], Long]:
+    rule = terms.OF_INTEGERS[op]
+    made = _long if op in ("add", "mul") else Long
+    return lambda a, b: made(rule(a.term, b.term))
 
 
 def _long_near(a: Long, most: int) -> Number:
@@ -123,22 +125,18 @@ def _long_near(a: Long, most: int) -> Number:
     return Number(terms.least(*ends), INT64)
 
 
+_OPERATIONS: Final = {
+    "add": "add", "multiply": "mul", "minimum": "min", "maximum": "max", "floor_div": "floordiv",
+    "floor_mod": "mod", "and": "bitand", "or": "bitor", "xor": "bitxor",
+}  # fmt: skip
 _LONG: Final[dict[str, Callable[..., Any]]] = {
+    **{f"long_{name}": _of_long(op) for name, op in _OPERATIONS.items()},
     "long_of": lambda x: Long(converted(address(x), INT64).term),
     "long_number": lambda low, high: Long(terms.number((high << 64) + low % (1 << 64))),
-    "long_add": lambda a, b: _long(a.term + b.term),
-    "long_multiply": lambda a, b: _long(a.term * b.term),
     "long_negate": lambda a: _long(-a.term),
-    "long_minimum": lambda a, b: Long(terms.least(a.term, b.term)),
-    "long_maximum": lambda a, b: Long(terms.most(a.term, b.term)),
-    "long_floor_div": _long_division(terms.quotient),
-    "long_floor_mod": _long_division(terms.remainder),
     "long_at_least": lambda a, b: Number(a.term >= b.term, BOOL),
     "long_equal": lambda a, b: Number(terms.equal(a.term, b.term), BOOL),
     "long_where": lambda c, a, b: Long(terms.choice(as_number(c).as_condition, a.term, b.term)),
-    "long_and": lambda a, b: Long(terms.bitwise("bitand", a.term, b.term)),
-    "long_or": lambda a, b: Long(terms.bitwise("bitor", a.term, b.term)),
-    "long_xor": lambda a, b: Long(terms.bitwise("bitxor", a.term, b.term)),
     "long_near": _long_near,
     "long_real": lambda a: Number(terms.apply("a double of", terms.real_of(a.term)), FLOAT32),
 }

@@ -6,6 +6,7 @@ that the assembly of masks does not use are refused.
 
 from __future__ import annotations
 
+import operator
 import re
 import struct
 from collections.abc import Callable
@@ -18,13 +19,24 @@ from .values import FLOAT32, INT32, INT64, Number, converted
 
 _STATEMENT: Final = re.compile(r"([a-z0-9_.A-Z]+)\s+(.*)")
 _COMPARED: Final[dict[str, Callable[[Term, Term], Term]]] = {
-    "lt": lambda x, y: y > x,
-    "le": lambda x, y: y >= x,
-    "gt": terms.greater,
-    "ge": terms.greater_equal,
-    "eq": terms.equal,
-    "ne": lambda x, y: ~terms.equal(x, y),
+    "lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge,
+    "eq": terms.equal, "ne": lambda x, y: ~terms.equal(x, y),
+}  # fmt: skip
+_BOTH: Final[dict[str, Callable[[Term, Term], Term]]] = {
+    "and": operator.and_, "or": operator.or_, "xor": lambda x, y: ~terms.same(x, y),
+}  # fmt: skip
+_INSTRUCTIONS: Final[dict[str, tuple[tuple[terms.Sort | None, ...], Callable[..., Term]]]] = {
+    "add.s32": (("int", "int"), lambda x, y: terms.wrapped(x + y, 32)),
+    "sub.s32": (("int", "int"), lambda x, y: terms.wrapped(x - y, 32)),
+    "and.b32": (("int", "int"), lambda x, y: terms.bitwise("bitand", x, y)),
+    "mov.b32": ((None,), lambda x: x),
+    "not.pred": (("bool",), terms.no),
+    **{f"{name}.pred": (("bool", "bool"), rule) for name, rule in _BOTH.items()},
+    "selp.f32": (("real", "real", "bool"), lambda x, y, chosen: terms.choice(chosen, x, y)),
+    "mul.rn.f32": (("real", "real"), lambda x, y: terms.apply("multiply", x, y)),
+    "fma.rn.f32": (("real", "real", "real"), lambda x, y, z: terms.apply("fma", x, y, z)),
 }
+"""The sorts of the operands of an instruction (None for any sort), and its result."""
 
 
 def read_block(assembly: str, constraints: str, operands: list[Number]) -> Number:
@@ -54,18 +66,6 @@ def _passed(constraint: str, operand: Number) -> Term:
     if wanted is None or operand.type.kind != wanted.kind or operand.type.bits != wanted.bits:
         raise NotDefined(f"an operand {operand.type} for the constraint {constraint!r}")
     return converted(operand, wanted).term
-
-
-def _sorts(name: str, count: int) -> tuple[terms.Sort | None, ...]:
-    """The sorts of an instruction's operands; None for any sort."""
-    head, *rest = name.split(".")
-    known: dict[str, tuple[terms.Sort | None, ...]] = {
-        "setp": ("int", "int", "bool") if count == 3 else ("int", "int"),
-        "selp": ("real", "real", "bool"), "mov": (None,),
-    }  # fmt: skip
-    of: dict[str, terms.Sort] = {"pred": "bool", "f32": "real"}
-    every = (of.get(rest[-1] if rest else "", "int"),) * {"not": 1, "fma": 3}.get(head, 2)
-    return known.get(head, every)
 
 
 def _as(value: Term, sort: terms.Sort | None) -> Term:
@@ -109,47 +109,23 @@ class _Block:
         self.registers[target] = self._value(name, sources)
 
     def _value(self, name: str, sources: list[str]) -> Term:
-        head, *rest = name.split(".")
-        wanted = _sorts(name, len(sources))
-        if len(wanted) != len(sources):
+        sorts, rule = _INSTRUCTIONS.get(name) or _comparison(name)
+        if len(sorts) != len(sources):
             raise NotDefined(f"the instruction {name} of {len(sources)} operands")
-        values = [_as(self.read(one), sort) for one, sort in zip(sources, wanted, strict=True)]
-        if head == "setp":
-            return self._compared(rest, values)
-        if name in ("add.s32", "sub.s32"):
-            left, right = values
-            found = (terms.add if head == "add" else terms.subtract)(left, right)
-            return terms.wrapped(found, 32)
-        if name in ("and.pred", "or.pred"):
-            return (terms.both if head == "and" else terms.either)(*values)
-        if name == "xor.pred":
-            return ~terms.same(*values)
-        if name == "not.pred":
-            return terms.no(*values)
-        if name == "mov.b32":
-            return values[0]
-        if name == "and.b32":
-            return terms.bitwise("bitand", *values)
-        if name == "selp.f32":
-            then, otherwise, chosen = values
-            return terms.choice(chosen, then, otherwise)
-        if name == "mul.rn.f32":
-            return terms.apply("multiply", *values)
-        if name == "fma.rn.f32":
-            return terms.apply("fma", *values)
-        raise NotDefined(f"the instruction {name}")
+        return rule(*[_as(self.read(one), sort) for one, sort in zip(sources, sorts, strict=True)])
 
-    def _compared(self, rest: list[str], values: list[Term]) -> Term:
-        """`setp.lt.u32 p, a, b`, or `setp.lt.and.s64 p, a, b, c`, which also needs condition c."""
-        if len(rest) not in (2, 3) or rest[0] not in _COMPARED:
-            raise NotDefined(f"the instruction setp.{'.'.join(rest)}")
-        signed, bits = rest[-1][0], int(rest[-1][1:])
-        if signed not in "su" or bits not in (32, 64):
-            raise NotDefined(f"the comparison of {rest[-1]}")
-        left, right = values[:2]
-        if signed == "u" and rest[0] not in ("eq", "ne"):  # eq and ne compare bits
+
+def _comparison(name: str) -> tuple[tuple[terms.Sort | None, ...], Callable[..., Term]]:
+    """`setp.lt.u32 p, a, b`, or `setp.lt.and.s64 p, a, b, c`, which also needs condition c."""
+    found = re.fullmatch(r"setp\.(\w+)(?:\.(and|or))?\.([su])(32|64)", name)
+    if found is None or found[1] not in _COMPARED:
+        raise NotDefined(f"the instruction {name}")
+    compare, join, signed, bits = _COMPARED[found[1]], found[2], found[3] == "s", int(found[4])
+
+    def rule(left: Term, right: Term, *more: Term) -> Term:
+        if not signed and found[1] not in ("eq", "ne"):  # eq and ne compare bits
             left, right = (terms.wrapped(value, bits, signed=False) for value in (left, right))
-        found = _COMPARED[rest[0]](left, right)
-        if len(rest) == 2:
-            return found
-        return (terms.both if rest[1] == "and" else terms.either)(found, values[2])
+        result = compare(left, right)
+        return _BOTH[join](result, *more) if join else result
+
+    return (("int", "int", "bool") if join else ("int", "int")), rule

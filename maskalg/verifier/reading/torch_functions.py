@@ -24,7 +24,7 @@ from .. import terms
 from ..meaning import NotDefined, inside
 from ..terms import Table, Term
 from .library import Long, floored, where_known
-from .triton import alike, compared, extreme, of_conditions, of_integers
+from .triton import REALS, alike, compared, extreme, of_conditions, of_integers
 from .values import BOOL, FLOAT32, INT64, Number, Type, converted, type_of
 
 _RAISED: Final = (
@@ -153,16 +153,10 @@ def _beside(left: Any, right: Any) -> tuple[Number, Number]:
     return alike(*sides)
 
 
-_OF_REALS: Final[dict[type[ast.operator], str]] = {
-    ast.Add: "add", ast.Sub: "subtract", ast.Mult: "multiply", ast.Div: "divide",
-    ast.Pow: "power",
-}  # fmt: skip
-
-
 def _operation(op: ast.operator, left: Any, right: Any) -> Traced:
     x, y = _beside(left, right)
     if isinstance(op, ast.Div) or x.type.kind == "float":
-        name = _OF_REALS.get(type(op))
+        name = REALS.get(type(op))
         if name is None or (x.type.kind == "float" and x.type != FLOAT32):
             raise NotDefined(f"{type(op).__name__} of {x.type}")
         x, y = converted(x, FLOAT32), converted(y, FLOAT32)
@@ -277,7 +271,7 @@ def _long(limbs: int, term: Term) -> Long:
 
 def _computed(op: str, parts: list[Long]) -> Long:
     def step(x: Long, y: Long) -> Long:
-        return _long(_limbs(x, y), _OF_LONGS[op](x.term, y.term))
+        return _long(_limbs(x, y), terms.OF_INTEGERS[op](x.term, y.term))
 
     return reduce(step, parts)
 
@@ -286,19 +280,6 @@ def _limbs(x: Long, y: Long) -> int:
     if x.limbs != y.limbs:
         raise NotDefined(f"integers of {x.limbs} and {y.limbs} parts")
     return x.limbs
-
-
-def _divided(operation: Callable[[Term, Term], Term]) -> Callable[[Term, Term], Term]:
-    return lambda x, c: operation(x, terms.most(c, terms.number(1)))
-
-
-_OF_LONGS: Final[dict[str, Callable[[Term, Term], Term]]] = {
-    "add": terms.add, "mul": terms.multiply, "min": terms.least, "max": terms.most,
-    "floordiv": _divided(terms.quotient), "mod": _divided(terms.remainder),
-    "bitand": lambda x, y: terms.bitwise("bitand", x, y),
-    "bitor": lambda x, y: terms.bitwise("bitor", x, y),
-    "bitxor": lambda x, y: terms.bitwise("bitxor", x, y),
-}  # fmt: skip
 
 
 def _of_longs(name: str) -> Callable[[Long, Long], Traced]:

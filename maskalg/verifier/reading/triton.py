@@ -14,7 +14,7 @@ from collections import namedtuple
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -375,9 +375,10 @@ class Reader:
                 raise NotDefined(str(problem)) from problem
         x, y = alike(left, right)
         if x.type.kind == "float":
-            name = _REAL.get(type(op))
-            if name is None:
+            name = REALS.get(type(op))
+            if name is None or isinstance(op, ast.Pow):
                 raise NotDefined(f"{type(op).__name__} of real numbers")
+            name = "divide quickly" if isinstance(op, ast.Div) else name
             return Number(terms.apply(name, x.term, y.term), x.type)
         if x.type.kind == "bool":
             return of_conditions(op, x, y)
@@ -462,9 +463,11 @@ _PYTHON: Final[dict[type, Callable[[Any, Any], Any]]] = {
 _OF_ONE: Final[dict[type, Callable[[Any], Any]]] = {
     ast.USub: operator.neg, ast.Invert: operator.invert, ast.Not: operator.not_,
 }  # fmt: skip
-_REAL: Final[dict[type, str]] = {
-    ast.Add: "add", ast.Sub: "subtract", ast.Mult: "multiply", ast.Div: "divide quickly",
+REALS: Final[dict[type, str]] = {
+    ast.Add: "add", ast.Sub: "subtract", ast.Mult: "multiply", ast.Div: "divide",
+    ast.Pow: "power",
 }  # fmt: skip
+"""Operations on real numbers; Triton divides less exactly, and has no powers."""
 
 
 def as_number(value: Any) -> Number:
@@ -516,13 +519,13 @@ _OF_CONDITIONS: Final[dict[type, Rule]] = {
     ast.BitAnd: terms.both, ast.BitOr: terms.either,
     ast.BitXor: lambda x, y: ~terms.same(x, y),
 }  # fmt: skip
-_WRAPPING: Final[dict[type, Rule]] = {
+WRAPPING: Final[dict[type, Rule]] = {
     ast.Add: terms.add, ast.Sub: terms.subtract, ast.Mult: terms.multiply,
 }  # fmt: skip
 _WITHIN: Final[dict[type, Rule]] = {
     ast.FloorDiv: terms.truncated_quotient, ast.Mod: terms.truncated_remainder,
-    ast.BitAnd: partial(terms.bitwise, "bitand"), ast.BitOr: partial(terms.bitwise, "bitor"),
-    ast.BitXor: partial(terms.bitwise, "bitxor"),
+    ast.BitAnd: terms.OF_INTEGERS["bitand"], ast.BitOr: terms.OF_INTEGERS["bitor"],
+    ast.BitXor: terms.OF_INTEGERS["bitxor"],
 }  # fmt: skip
 
 
@@ -536,8 +539,8 @@ def of_conditions(op: ast.operator, x: Number, y: Number) -> Number:
 def of_integers(op: ast.operator, x: Number, y: Number) -> Number:
     """An operation on integers of one type."""
     of = x.type
-    if type(op) in _WRAPPING:
-        return integer(_WRAPPING[type(op)](x.term, y.term), of)
+    if type(op) in WRAPPING:
+        return integer(WRAPPING[type(op)](x.term, y.term), of)
     if type(op) in _WITHIN:
         return Number(_WITHIN[type(op)](x.term, y.term), of)
     if isinstance(op, (ast.RShift, ast.LShift)) and terms.is_number(y.term):
@@ -556,13 +559,10 @@ def power_of_two(exponent: Term) -> Term:
 
 
 _SIGNS: Final[dict[type, tuple[str, Callable[[Term, Term], Term]]]] = {
-    ast.GtE: ("greater or equal", terms.greater_equal),
-    ast.Gt: ("greater", terms.greater),
-    ast.LtE: ("greater or equal", lambda x, y: y >= x),
-    ast.Lt: ("greater", lambda x, y: y > x),
-    ast.Eq: ("equal", terms.equal),
-    ast.NotEq: ("equal", lambda x, y: ~terms.equal(x, y)),
-}
+    ast.GtE: ("greater or equal", operator.ge), ast.Gt: ("greater", operator.gt),
+    ast.LtE: ("greater or equal", operator.le), ast.Lt: ("greater", operator.lt),
+    ast.Eq: ("equal", terms.equal), ast.NotEq: ("equal", lambda x, y: ~terms.equal(x, y)),
+}  # fmt: skip
 _OF_PYTHON: Final[dict[type, Callable[[Any, Any], bool]]] = {
     ast.GtE: operator.ge, ast.Gt: operator.gt, ast.LtE: operator.le, ast.Lt: operator.lt,
     ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Is: operator.is_, ast.IsNot: operator.is_not,
