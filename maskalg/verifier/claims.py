@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from typing import Any, Final, Literal, cast
 
 import torch
@@ -76,6 +76,7 @@ from .terms import Term
 
 Target = Literal["ptx", "triton", "cpu", "torch", "page"]
 Outcome = Literal["proved", "wrong", "not proved", "not made"]
+Kind = Literal["element", "bias", "derivative"]
 KERNELS: Final[tuple[Target, ...]] = ("ptx", "triton", "cpu")
 _NAMES: Final = {"ptx": "inline PTX, NVIDIA", "triton": "Triton, other GPUs", "cpu": "C++, CPUs"}
 OUTCOMES: Final[dict[str, Outcome]] = {"proved": "proved", "refuted": "wrong", "open": "not proved"}
@@ -222,26 +223,8 @@ def _of_gpu(
 
 
 _Proved = dict[tuple[str, str, Term], list["_Variant"]]
-"""Proved terms, by kind of claim and index of the loop, with the variants they are proved for."""
-
-
-@dataclass(frozen=True)
-class _Before:
-    """Terms proved for earlier variants: a variant with an equal term needs no new proof."""
-
-    proved: _Proved = field(default_factory=dict)
-    variant: _Variant | None = None
-    moving: str = ""
-
-    def has(self, kind: str, found: Term) -> bool:
-        """Whether `found` was proved in all calls of the variant."""
-        of = self.proved.get((kind, self.moving, found), [])
-        return self.variant is not None and any(one.holds_for(self.variant) for one in of)
-
-    def add(self, kind: str, found: Term) -> None:
-        if self.variant is not None:
-            self.proved.setdefault((kind, self.moving, found), []).append(self.variant)
-
+"""Proved terms, by kind of claim and index of the loop, with the variants they are proved for. A
+variant with an equal term needs no new proof."""
 
 _AS_ABOVE: Final = Verdict("proved", "the same computation as above", 0.0)
 
@@ -334,28 +317,19 @@ def _of_hooks(
         yield unread("element", where, problem)
         return
     of_whole_rows = variant.of_whole_rows(structure, meaning)
-    known = given(structure, meaning, kernel)
+    prover = _Prover(structure, meaning, kernel, milliseconds)
     small = _Small(subject, hooks, kernel, variant.grain)
     for moving in ("kv_idx", "q_idx"):
-        text = f"{where}, {_ROWS[moving]}"
-
-        def element(moving: str = moving) -> Term:
-            return of_whole_rows(kept(read.element("masked", moving).term))
-
-        before = _Before(proved, variant, moving)
-        claim = _element(
-            structure.mask, meaning, known, element, (text, moving), milliseconds, before
-        )
-        yield _run(claim, partial(small.pair, moving))
         biased = "biased_ahead" if hooks.ahead and moving == "kv_idx" else "biased"
 
-        def of_bias(slope: bool, moving: str = moving, biased: str = biased) -> Term:
-            return of_whole_rows(read.element("slope" if slope else biased, moving).term)
+        def hook(kind: Kind, moving: str = moving, biased: str = biased) -> Term:
+            name = {"element": "masked", "bias": biased, "derivative": "slope"}[kind]
+            found = read.element(name, moving).term
+            return of_whole_rows(kept(found) if kind == "element" else found)
 
-        scale = SCALE, additive(structure.bias)
-        yield from _bias(
-            structure, meaning, known, (of_bias, scale), (text, moving), milliseconds, before
-        )
+        pairs = _Pairs(hook, moving, (SCALE, additive(structure.bias)), proved, variant)
+        text = f"{where}, {_ROWS[moving]}"
+        yield from prover.pairs(pairs, text, partial(small.pair, moving))
     if bounds is None:
         return
     other = transposed(structure)
@@ -385,7 +359,8 @@ def _of_hooks(
         if (name, spans) in bounds:
             yield _bound(text, _AS_ABOVE, "", 0.0, moving)
             continue
-        every = list(_bounds(of, meaning, kernel, spans, (text, moving), milliseconds))
+        own_rows = _Prover(of, meaning, kernel, milliseconds)
+        every = list(own_rows.bounds(spans, text, moving))
         if all(claim.outcome == "proved" for claim in every):
             bounds.append((name, spans))
         find = cache(partial(small.bound, of, name))
@@ -461,158 +436,159 @@ def _read(
     )
 
 
-def _element(
-    mask: Node,
-    meaning: Meaning,
-    known: list[Term],
-    element: Callable[[], Term],
-    names: tuple[str, str],
-    milliseconds: int,
-    before: _Before,
-) -> Claim:
-    """The claim that a hook keeps the same pairs as the mask and, in a loop over keys, drops keys
-    past the last one."""
-    text, moving = names
+@dataclass(frozen=True)
+class _Pairs:
+    """Hooks of one pair: the result of each, and terms proved for earlier variants.
 
-    def judge() -> Verdict:
-        found, wanted = element(), meaning(mask)
-        if before.has("element", found):
+    Attributes:
+        hook: gives the result of the hook for a kind of claim; of an element, whether it is kept.
+        moving: the index that the hooks' loop runs over.
+        scale: the factor from products to scores (`prove_real`).
+        proved, variant: proved terms, and the variant of these hooks; None to prove all.
+    """
+
+    hook: Callable[[Kind], Term]
+    moving: str
+    scale: tuple[Term, bool] | None = None
+    proved: _Proved = field(default_factory=dict)
+    variant: _Variant | None = None
+
+
+@dataclass(frozen=True)
+class _Prover:
+    """Proves claims about the hooks of an expression, for the calls of one kernel."""
+
+    structure: Structure
+    meaning: Meaning
+    kernel: Kernel
+    milliseconds: int
+
+    @cached_property
+    def known(self) -> list[Term]:
+        return given(self.structure, self.meaning, self.kernel)
+
+    def pairs(self, of: _Pairs, text: str, find: Callable[[], Model | None]) -> Iterator[Claim]:
+        """Claims that hooks keep the same pairs as the mask, and compute the bias and its
+        derivative as functions of real numbers. `find` searches for a pair that refutes them."""
+        yield _run(judged("element", text, partial(self._judge, of, "element"), of.moving), find)
+        if self.structure.bias == PLAIN_SCORE:
+            return
+        yield judged("bias", text, partial(self._judge, of, "bias"), of.moving)
+        if derivative(self.structure.bias) != nodes.const(1.0):
+            yield judged("derivative", text, partial(self._judge, of, "derivative"), of.moving)
+
+    def _judge(self, of: _Pairs, kind: Kind) -> Verdict:
+        before, found = DECIDED.copy(), of.hook(kind)
+        known = [*self.known, *pair()]
+        if kind != "element":
+            (found,) = settled(known, [found], self.milliseconds)
+        earlier = of.proved.setdefault((kind, of.moving, found), [])
+        if of.variant is not None and any(one.holds_for(of.variant) for one in earlier):
             return _AS_ABOVE
-        before_it = DECIDED.copy()
-        laws = document_laws(mask, meaning)
-        (plain,) = settled([*known, *pair()], [found], milliseconds)
-        verdict = prove(
-            [*known, *pair(), *laws], terms.same(plain, aligned(wanted, plain)), milliseconds
-        )
+        if kind == "element":
+            verdict = self._element(found, of.moving)
+        else:
+            wanted, slope = self.meaning(self.structure.bias), kind == "derivative"
+            verdict = prove_real(
+                known, found, wanted, of.scale, slope=slope, milliseconds=self.milliseconds
+            )
+        if verdict.outcome == "proved" and of.variant is not None:
+            earlier.append(of.variant)
+        return replace(verdict, by=verdict.by + by_whom(before))
+
+    def _element(self, found: Term, moving: str) -> Verdict:
+        """Whether the mask keeps the same pairs and, in a loop over keys, the hook drops keys past
+        the last one."""
+        wanted = self.meaning(self.structure.mask)
+        laws = document_laws(self.structure.mask, self.meaning)
+        known = [*self.known, *pair()]
+        (plain,) = settled(known, [found], self.milliseconds)
+        same = terms.same(plain, aligned(wanted, plain))
+        verdict = prove([*known, *laws], same, self.milliseconds)
         if verdict.outcome == "proved" and moving == "kv_idx":
-            given_past = [*known, *past_the_end()]
-            (plain,) = settled(given_past, [found], milliseconds)
-            past = prove([*given_past, *laws], ~plain, milliseconds)
-            if past.outcome != "proved":
-                verdict = past
-        if verdict.outcome == "proved":
-            before.add("element", found)
-        return replace(verdict, by=verdict.by + by_whom(before_it))
+            known = [*self.known, *past_the_end()]
+            (plain,) = settled(known, [found], self.milliseconds)
+            past = prove([*known, *laws], ~plain, self.milliseconds)
+            verdict = verdict if past.outcome == "proved" else past
+        return verdict
 
-    return judged("element", text, judge, moving)
+    def bounds(
+        self, found: tuple[Sequence[Interval], Sequence[Interval]], text: str, moving: str
+    ) -> Iterator[Claim]:
+        forms = prove_structure(self.structure).forms
+        known = [*self.known, *tile_and_key()]
+        known += sizes_of_bounds(forms.spans, self.meaning, self.kernel)
+        for side, spans, intervals in zip(
+            ("touched", "not full"), (forms.touched, forms.unfull), found, strict=True
+        ):
+            before = DECIDED.copy()
+            # For each interval of the text, the condition that it holds key K.
+            told = [
+                Interval(*settled(known, [of.low, of.high, of.some], self.milliseconds)).holds(K)
+                for of in intervals
+            ]
+            of_widths = by_whom(before)
+            if len(told) == 1:
+                # If there are too many intervals, the kernel gets one around them all.
+                told *= len(spans)
+            mask = self.structure.mask
+            of = mask if side == "touched" else nodes.negation(mask)
+            together = cache(partial(self._together, of, known, told))
+            if len(spans) != len(told):
+                yield _bound(f"{text}, {side}", together(), _TOGETHER + of_widths, 0.0, moving)
+                continue
+            for number, (span, own) in enumerate(zip(spans, told, strict=True)):
+                started = time.perf_counter()
+                verdict, by = self._interval(span, own, known)
+                if verdict.outcome != "proved":
+                    verdict = together()
+                seconds = time.perf_counter() - started
+                name = f"{text}, {side} {number + 1}"
+                yield _bound(name, verdict, by + of_widths, seconds, moving)
 
+    def _together(self, mask: Node, known: list[Term], told: list[Term]) -> Verdict:
+        """Whether each key that a query of the tile keeps lies in one of the intervals.
 
-def _bias(
-    structure: Structure,
-    meaning: Meaning,
-    known: list[Term],
-    hook: tuple[Callable[[bool], Term], tuple[Term, bool] | None],
-    names: tuple[str, str],
-    milliseconds: int,
-    before: _Before,
-) -> Iterator[Claim]:
-    """Claims that hooks compute the bias, and its derivative, as functions of real numbers."""
-    if structure.bias == PLAIN_SCORE:
-        return
-    (of_bias, scale), (text, moving) = hook, names
-    known = [*known, *pair()]
+        That is enough for a kernel, even if its intervals differ from the closed form's.
+        """
+        try:
+            kept = self.meaning(mask)
+        except NotDefined as problem:
+            return Verdict("open", f"not read: {problem}", 0.0)
+        tile = [Q >= Q0, Q1 >= Q, *document_laws(mask, self.meaning)]
+        return prove([*known, *tile], terms.either(~kept, *told), self.milliseconds)
 
-    def judge(kind: str) -> Verdict:
-        before_it, slope = DECIDED.copy(), kind == "derivative"
-        found, wanted = of_bias(slope), meaning(structure.bias)
-        (plain,) = settled(known, [found], milliseconds)
-        if before.has(kind, plain):
-            return _AS_ABOVE
-        verdict = prove_real(known, plain, wanted, scale, slope=slope, milliseconds=milliseconds)
-        if verdict.outcome == "proved":
-            before.add(kind, plain)
-        return replace(verdict, by=verdict.by + by_whom(before_it))
-
-    yield judged("bias", text, partial(judge, "bias"), moving)
-    if derivative(structure.bias) != nodes.const(1.0):
-        yield judged("derivative", text, partial(judge, "derivative"), moving)
-
-
-def _bounds(
-    structure: Structure,
-    meaning: Meaning,
-    kernel: Kernel,
-    found: tuple[Sequence[Interval], Sequence[Interval]],
-    names: tuple[str, str],
-    milliseconds: int,
-) -> Iterator[Claim]:
-    forms = prove_structure(structure).forms
-    known = [*given(structure, meaning, kernel), *tile_and_key()]
-    known += sizes_of_bounds(forms.spans, meaning, kernel)
-    text, moving = names
-    for side, spans, intervals in zip(
-        ("touched", "not full"), (forms.touched, forms.unfull), found, strict=True
-    ):
-        before_it = DECIDED.copy()
-        # For each interval of the text, the condition that it holds key K.
-        told = [
-            Interval(*settled(known, [of.low, of.high, of.some], milliseconds)).holds(K)
-            for of in intervals
-        ]
-        of_widths = by_whom(before_it)
-        if len(told) == 1:
-            # If there are too many intervals, the kernel gets one around them all.
-            told *= len(spans)
-        of = structure.mask if side == "touched" else nodes.negation(structure.mask)
-        together = cache(partial(_together, of, meaning, known, told, milliseconds))
-        if len(spans) != len(told):
-            yield _bound(f"{text}, {side}", together(), _TOGETHER + of_widths, 0.0, moving)
-            continue
-        for number, (span, own) in enumerate(zip(spans, told, strict=True)):
-            started = time.perf_counter()
-            verdict, by = _interval(span, own, meaning, known, milliseconds)
-            if verdict.outcome != "proved":
-                verdict = together()
-            seconds = time.perf_counter() - started
-            name = f"{text}, {side} {number + 1}"
-            yield _bound(name, verdict, by + of_widths, seconds, moving)
+    def _interval(self, span: Span, told: Term, known: list[Term]) -> tuple[Verdict, str]:
+        """Whether the text's interval holds each key of the closed form's, and a note for the
+        claim."""
+        conditions: list[Term] = []
+        whole = True
+        for bounds, compare in (
+            (span.lows, lambda bound: bound <= K),
+            (span.highs, lambda bound: bound >= K),
+            (span.guards, terms.at_least),
+        ):
+            for bound in bounds:
+                try:
+                    conditions.append(compare(self.meaning(bound)))
+                except NotDefined:
+                    whole = False  # a bound that reads a table kernels do not get
+        inside = aligned(terms.both(*conditions), told)
+        verdict = prove(known, ~inside | told, self.milliseconds)
+        if verdict.outcome != "proved":
+            return verdict, _TOGETHER
+        if not whole:
+            return verdict, (
+                "; the kernel gets fewer bounds than the proof found: it visits more tiles"
+            )
+        exact = prove(known, ~told | inside, self.milliseconds)
+        wider = exact.outcome != "proved"
+        return verdict, "; wider than the closed form: it visits more tiles" if wider else ""
 
 
 def _bound(text: str, verdict: Verdict, by: str, seconds: float, moving: str) -> Claim:
     outcome = OUTCOMES[verdict.outcome]
     return Claim("bounds", text, outcome, f"{verdict.by}{by}", seconds, verdict.model, moving)
-
-
-def _together(
-    mask: Node, meaning: Meaning, known: list[Term], told: list[Term], milliseconds: int
-) -> Verdict:
-    """Whether each key that a query of the tile keeps lies in one of the intervals.
-
-    That is enough for a kernel, even if its intervals differ from the closed form's.
-    """
-    try:
-        kept = meaning(mask)
-    except NotDefined as problem:
-        return Verdict("open", f"not read: {problem}", 0.0)
-    tile = [Q >= Q0, Q1 >= Q, *document_laws(mask, meaning)]
-    return prove([*known, *tile], terms.either(~kept, *told), milliseconds)
-
-
-def _interval(
-    span: Span, told: Term, meaning: Meaning, known: list[Term], milliseconds: int
-) -> tuple[Verdict, str]:
-    """Whether the text's interval holds each key of the closed form's, and a note for the claim."""
-    conditions: list[Term] = []
-    whole = True
-    for bounds, compare in (
-        (span.lows, lambda bound: bound <= K),
-        (span.highs, lambda bound: bound >= K),
-        (span.guards, terms.at_least),
-    ):
-        for bound in bounds:
-            try:
-                conditions.append(compare(meaning(bound)))
-            except NotDefined:
-                whole = False  # a bound that reads a table kernels do not get
-    inside = aligned(terms.both(*conditions), told)
-    verdict = prove(known, ~inside | told, milliseconds)
-    if verdict.outcome != "proved":
-        return verdict, _TOGETHER
-    if not whole:
-        return verdict, "; the kernel gets fewer bounds than the proof found: it visits more tiles"
-    exact = prove(known, ~told | inside, milliseconds)
-    wider = exact.outcome != "proved"
-    return verdict, "; wider than the closed form: it visits more tiles" if wider else ""
 
 
 # --- CPUs ----------------------------------------------------------------------------------------
@@ -627,7 +603,8 @@ def _of_cpu(subject: Subject, milliseconds: int) -> Iterator[Claim]:
         return
     read = CppHooks(subject.rendered(hooks.source), _passed(subject, meaning))
     kernel = Kernel(bits=64, short=False, every_integer=True)
-    known = given(structure, meaning, kernel)
+    prover = _Prover(structure, meaning, kernel, milliseconds)
+    calls = partial(small_calls, structure, subject.dtypes, prover.known)
     at = {"q_idx": Q, "kv_idx": K, "batch": BATCH, "head": HEAD}
     bits = {
         terms.variable(f"bits of n{slot.index}"): meaning.number(slot)
@@ -640,24 +617,19 @@ def _of_cpu(subject: Subject, milliseconds: int) -> Iterator[Claim]:
             term, lambda part: bits.get(part.args[0]) if part.op == "of_bits" else None
         )
 
-    for name, lane in (("mask_q", "q_idx"), ("mask_k", "kv_idx")):
+    for lane in ("q_idx", "kv_idx"):
 
-        def element(name: str = name, lane: str = lane) -> Term:
-            return kept(resolved(read.element(name, lane, at, SCORE).term))
+        def hook(kind: Kind, lane: str = lane) -> Term:
+            name = {"element": "mask", "bias": "bias", "derivative": "slope"}[kind]
+            # The slope's hook returns a gradient times the slope; the gradient is 1 here.
+            before = terms.real(1.0) if kind == "derivative" else SCORE
+            found = read.element(f"{name}_{lane[0]}", lane, at, SCORE, before).term
+            return kept(resolved(found)) if kind == "element" else resolved(found)
 
-        text = f"{where}, {name}"
-        of = (text, "q_idx")
-        claim = _element(structure.mask, meaning, known, element, of, milliseconds, _Before())
-        yield _run(claim, partial(_pair_of_cpp, subject, known, element))
+        def find(hook: Callable[[Kind], Term] = hook) -> Model | None:
+            return wrong_pair(calls(), lambda _: {}, [hook("element")], prover.known, 0)
 
-        def of_bias(slope: bool, lane: str = lane) -> Term:
-            if not slope:
-                return resolved(read.element(f"bias_{lane[0]}", lane, at, SCORE).term)
-            # The hook returns a gradient times the slope; the gradient is 1 here.
-            one = terms.real(1.0)
-            return resolved(read.element(f"slope_{lane[0]}", lane, at, SCORE, one).term)
-
-        yield from _bias(structure, meaning, known, (of_bias, None), of, milliseconds, _Before())
+        yield from prover.pairs(_Pairs(hook, "q_idx"), f"{where}, mask_{lane[0]}", find)
     if hooks.bounded:
         row = {"q0": Q0, "q1": Q1, "kv_len": KV_LEN, "batch": BATCH, "head": HEAD}
         try:
@@ -665,19 +637,11 @@ def _of_cpu(subject: Subject, milliseconds: int) -> Iterator[Claim]:
         except NotDefined as problem:
             yield unread("bounds", where, problem)
             return
-        pairs = [Interval(ends[2 * i], ends[2 * i + 1], terms.TRUE) for i in range(len(ends) // 2)]
-        intervals = pairs[: hooks.touched], pairs[hooks.touched :]
-        calls = partial(small_calls, structure, subject.dtypes, known)
-        find = cache(lambda: wrong_bound(calls(), lambda _: {}, *intervals, ()))
-        names = f"{where}, bounds", "kv_idx"
-        every = _bounds(structure, meaning, kernel, intervals, names, milliseconds)
-        yield from [_run(claim, find) for claim in every]
-
-
-def _pair_of_cpp(subject: Subject, known: list[Term], element: Callable[[], Term]) -> Model | None:
-    """A pair on which the element's hook and the formula differ."""
-    calls = small_calls(subject.structure, subject.dtypes, known)
-    return wrong_pair(calls, lambda _: {}, [element()], known, 0)
+        every = [Interval(ends[2 * i], ends[2 * i + 1], terms.TRUE) for i in range(len(ends) // 2)]
+        sides = every[: hooks.touched], every[hooks.touched :]
+        wrong = cache(lambda: wrong_bound(calls(), lambda _: {}, *sides, ()))
+        found = prover.bounds(sides, f"{where}, bounds", "kv_idx")
+        yield from [_run(claim, wrong) for claim in found]
 
 
 def _passed(subject: Subject, meaning: Meaning) -> dict[int, Number | Array]:
