@@ -101,7 +101,8 @@ class TritonHooks:
     def _summaries(self) -> dict[str, Callable[..., Any]]:
         found = Library(self._divisors).summaries()
         if not self._run:
-            return found | {"bits_of": self._bits_of, "bits_of_tiles": self._bits_of_tiles}
+            in_tiles = {"bits_of": False, "bits_of_tiles": True}
+            return found | {name: partial(self._bits_of, tiled) for name, tiled in in_tiles.items()}
         by_text = ("quotient", "quotient_of_any", "remainder", "remainder_of_any")
         plain = {name: rule for name, rule in found.items() if name not in by_text}
         return plain | {"bits_of": _any_bit, "bits_of_tiles": _any_bit_of_tiles}
@@ -302,29 +303,9 @@ class TritonHooks:
             raise NotDefined(f"the entry {at} of a table of distances")
         return self.meaning(table.formula)
 
-    def _bits_of(self, table: Pointer, row: Number, index: Number) -> tuple[Number, Number]:
-        """The word and the bit that the kernels' `bits_of` returns for a pair: it reads bit `index`
-        of the words from `row` on, which is the pair's own (`walk/bits.py`)."""
-        member, step, stands, moving = self._place_of_bit(table, tiled=False)
-        own = member + stands * step
-        if terms.replaced(row.term, unwrapped) is not own or index.term is not moving:
-            raise NotDefined(f"the bit {index.term} of the row {row.term}")
-        return self._bit_of_pair(table)
-
-    def _bits_of_tiles(
-        self, table: Pointer, member: Number, step: Number, row: Number, index: Number
-    ) -> tuple[Number, Number]:
-        """The same for `bits_of_tiles`, which reads a table of tiles."""
-        found = [terms.replaced(n.term, unwrapped) for n in (member, step, row, index)]
-        if any(
-            x is not y for x, y in zip(found, self._place_of_bit(table, tiled=True), strict=True)
-        ):
-            raise NotDefined(f"the bit {index.term} of the row {row.term} of {member.term}")
-        return self._bit_of_pair(table)
-
-    def _place_of_bit(self, table: Pointer, *, tiled: bool) -> tuple[Term, Term, Term, Term]:
-        """Where a pair's bit is: offset of its batch entry and head, step between rows, row and
-        column."""
+    def _bits_of(self, tiled: bool, table: Pointer, *place: Number) -> tuple[Number, Number]:
+        """The word and the bit that the kernels' `bits_of` returns for a pair, in a table of rows,
+        or `bits_of_tiles` in a table of tiles: they read the pair's own bit (`walk/bits.py`)."""
         made = self._bits_of_pairs.get(table.table.name)
         if made is None or made.tiled != tiled:
             raise NotDefined(f"bits in the table {table.table.name[:40]}")
@@ -335,11 +316,11 @@ class TritonHooks:
             self._layout(name, f"bits of {made.rows}") for name in ("step", "of_batch", "of_head")
         )
         member = BATCH * of_batch + HEAD * of_head
-        return member, step, *((K, Q) if of_keys else (Q, K))
-
-    def _bit_of_pair(self, table: Pointer) -> tuple[Number, Number]:
-        made = self._bits_of_pairs[table.table.name]
-        of_keys = made.rows == "keys"
+        row, column = (K, Q) if of_keys else (Q, K)
+        own = (member, step, row, column) if tiled else (member + row * step, column)
+        found = [terms.replaced(part.term, unwrapped) for part in place]
+        if any(x is not y for x, y in zip(found, own, strict=True)):
+            raise NotDefined(f"the bit {found[-1]} of the row {found[:-1]}")
         by = TritonHooks(
             self.structure, made.hooks, self.meaning, wide=self._wide, library=self._library
         )

@@ -214,8 +214,7 @@ def _one_turn(reader: Reader, loop: ast.For | ast.While, scope: dict[str, Any]) 
     if many not in turns or not zero or ast.unparse(step) != f"{counter} += 1":
         raise NotDefined(f"the loop {ast.unparse(loop).splitlines()[0]!r}")
     scope[counter] = Number(turns[many], INT64)
-    for statement in body:
-        reader._statement(statement, scope)
+    reader.run_through(body, scope, "a loop")
 
 
 def _cast(to: Type) -> Callable[[Any], Number]:

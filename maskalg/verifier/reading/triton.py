@@ -189,22 +189,28 @@ class Reader:
             raise NotDefined(f"the arguments of {function.tree.name}")
         inner = type(self)(function.module, self._summaries, self._loops, self._branches)
         inner._depth = self._depth
-        result = inner._block(function.tree.body, scope)
+        returned = inner.run(function.tree.body, scope)
         self._depth -= 1
-        return result
+        return returned[0] if returned is not None else None
 
     # --- statements ------------------------------------------------------------------------------
 
-    def _block(self, body: Sequence[ast.stmt], scope: dict[str, Any]) -> Any:
+    def run(self, body: Sequence[ast.stmt], scope: dict[str, Any]) -> tuple[Any] | None:
+        """Reads statements, which change the names in scope; the result, if one returns."""
         for statement in body:
-            if isinstance(statement, ast.Return):
-                return None if statement.value is None else self.evaluated(statement.value, scope)
             returned = self._statement(statement, scope)
             if returned is not None:
-                return returned[0]
+                return returned
         return None
 
+    def run_through(self, body: Sequence[ast.stmt], scope: dict[str, Any], where: str) -> None:
+        """Reads statements of which none may return."""
+        if self.run(body, scope) is not None:
+            raise NotDefined(f"a result within {where}")
+
     def _statement(self, statement: ast.stmt, scope: dict[str, Any]) -> tuple[Any] | None:
+        if isinstance(statement, ast.Return):
+            return (statement.value and self.evaluated(statement.value, scope),)
         if isinstance(statement, ast.Assign):
             self._assign(statement.targets[0], self.evaluated(statement.value, scope), scope)
         elif isinstance(statement, ast.AnnAssign) and statement.value is not None:
@@ -226,8 +232,7 @@ class Reader:
                 raise NotDefined(f"the loop {ast.unparse(statement).splitlines()[0]!r}")
             for item in items or ():
                 self._assign(cast(ast.For, statement).target, item, scope)
-                for inner in statement.body:
-                    self._statement(inner, scope)
+                self.run_through(statement.body, scope, "an unrolled loop")
         elif not isinstance(statement, ast.Expr):
             raise NotDefined(f"the statement {ast.unparse(statement).splitlines()[0]!r}")
         return None
@@ -257,15 +262,7 @@ class Reader:
     def _if(self, statement: ast.If, scope: dict[str, Any]) -> tuple[Any] | None:
         chosen = self.evaluated(statement.test, scope)
         if not isinstance(chosen, Number):
-            body = statement.body if chosen else statement.orelse
-            returns = [part for part in body if isinstance(part, ast.Return)]
-            if returns:
-                return (self._block(body, scope),)
-            for inner in body:
-                returned = self._statement(inner, scope)
-                if returned is not None:
-                    return returned
-            return None
+            return self.run(statement.body if chosen else statement.orelse, scope)
         condition = chosen.as_condition
         branches = []
         for body, holds in (
@@ -274,9 +271,7 @@ class Reader:
         ):
             inner_scope = dict(scope)
             with self._branches(holds) if self._branches else nullcontext():
-                for inner in body:
-                    if self._statement(inner, inner_scope) is not None:
-                        raise NotDefined("a result within a branch")
+                self.run_through(body, inner_scope, "a branch")
             branches.append(inner_scope)
         then, otherwise = branches
         for name in then.keys() & otherwise.keys():

@@ -135,8 +135,7 @@ def _walk(body: list[ast.stmt], options: dict[str, bool], walker: Walker) -> Non
     walker.names["begin"] = begin
     state = (*NOTHING, Number(number(0), INT32))
     scope = {"run": run_of(any_run(walker, number(0))), "i": begin, "state": state}
-    for statement in body:
-        walker.reader._statement(statement, scope)
+    walker.reader.run_through(body, scope, "a row")
     claim_visited(walker, scope["state"])
 
 

@@ -129,8 +129,7 @@ class Walker:
                 part.id in scope or part.id in self.reader.module or part.id in self.words
             ):
                 scope[part.id] = self.fresh(part.id)
-        for statement in pair:
-            self.reader._statement(statement, scope)
+        self.reader.run_through(pair, scope, function)
 
     def run_stores(self, function: str, scope: dict[str, Any], begin: str = "for ") -> None:
         """Read a function from its first statement that starts with `begin`, with the names in
@@ -139,8 +138,8 @@ class Walker:
         found = [ast.unparse(part).startswith(begin) for part in body]
         if True not in found:
             raise NotDefined(f"a statement {begin!r} in {function}")
-        for statement in copy.deepcopy(body[found.index(True) :]):
-            self.reader._statement(_Stores().visit(statement), scope)
+        rest = [_Stores().visit(copy.deepcopy(part)) for part in body[found.index(True) :]]
+        self.reader.run_through(rest, scope, function)
 
     def lanes(self, of: dict[int, Term], down: Term, across: Term) -> None:
         """Define blocks by one element: `of` has the lanes of blocks of some lengths.
@@ -286,9 +285,7 @@ class Walker:
         # A turn.
         turn = dict(scope)
         self.given = [*known, *before, condition(turn)]
-        for statement in loop.body:
-            if reader._statement(statement, turn) is not None:
-                raise NotDefined(f"a result within the loop {name!r}")
+        reader.run_through(loop.body, turn, f"the loop {name!r}")
         if counter is not None:
             step = as_number(ends[2]).term
             self.claim(f"{name} goes on", step > 0)

@@ -14,7 +14,7 @@ from ...meaning import NotDefined
 from ...reading.braces import python_of
 from ..blocks import FILE, NAMES, skeleton
 from ..runs import Sources
-from .intervals import Row, rows
+from .intervals import Row, rows, wrong_visits
 
 _TILE: Final = 48
 _BLOCK: Final = 16
@@ -110,12 +110,13 @@ def _wrong(
             seen[key].append(is_masked)
 
     names["over_blocks"](spans, visit, None)
-    for key in range(min([*seen, 0]), max([*seen, row.kv_len]) + 1):
-        wanted = int(0 <= key < row.kv_len and kept(key))
-        if len(seen[key]) != wanted:
-            yield f"visits key {key} {len(seen[key])} times, not {'once' if wanted else 'never'}"
-        if seen[key] == [False] and dropped(key):
-            yield f"does not mask key {key}"
+
+    def label(key: int) -> int:
+        return (1 if dropped(key) else 2) if 0 <= key < row.kv_len and kept(key) else 0
+
+    wrong = wrong_visits(seen, label, row.kv_len, "key")
+    if wrong:
+        yield wrong
     for first in range(0, row.kv_len, _TILE):
         keys = range(first, min(first + _TILE, row.kv_len))
         if not names["meets"](at, touched, first, keys.stop):

@@ -16,7 +16,17 @@ from ...reading.triton import kernel_module
 from ..hopper import LOOPS, MOST_STAGES, moves, row_of, tests_of
 from ..loops import function_of
 from ..runs import Sources
-from .intervals import BLOCK, MOST_STEPS, NO_TILE, Endless, Row, finder_of, functions, rows
+from .intervals import (
+    BLOCK,
+    MOST_STEPS,
+    NO_TILE,
+    Endless,
+    Row,
+    finder_of,
+    functions,
+    rows,
+    wrong_visits,
+)
 
 _FIRST: Final = 5  # i at a row's first tile: rows before it had tiles, too
 
@@ -74,13 +84,7 @@ def _wrong(walk: Any, runs: dict[str, Any], row: Row, options: dict[str, bool]) 
     masked: dict[int, list[bool]] = {}
     for run in names["state"]:
         masked.setdefault(int(run.tile), []).append(bool(run.partial))
-    for tile in range(row.kv_len // BLOCK + 2):
-        label, seen = row.label(tile), masked.pop(tile, [])
-        if len(seen) != min(label, 1):
-            return f"visits tile {tile} {len(seen)} times, not {'once' if label else 'never'}"
-        if seen == [False] and label == 1:
-            return f"does not mask tile {tile}"
-    return f"visits tile {next(iter(masked))}" if masked else None
+    return wrong_visits(masked, row.label, row.kv_len // BLOCK)
 
 
 # --- rings, and the order of tiles ----------------------------------------------------------------

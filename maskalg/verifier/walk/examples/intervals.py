@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import random
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import SimpleNamespace
@@ -173,13 +173,29 @@ def wrong_walk(sources: dict[str, str] | None = None) -> str | None:
                             visited[tile].append(run.masked)
             except Endless:
                 return f"{told} does not end: {row}"
-            for tile in range(max([*visited, row.kv_len // BLOCK + 2])):
-                label, seen = row.label(tile), visited[tile]
-                if len(seen) != min(label, 1):
-                    times = f"{len(seen)} times, not {'once' if label else 'never'}"
-                    return f"{told} visits tile {tile} {times}: {row}"
-                if seen == [False] and label == 1:
-                    return f"{told} does not mask tile {tile}: {row}"
+            wrong = wrong_visits(visited, row.label, row.kv_len // BLOCK)
+            if wrong:
+                return f"{told} {wrong}: {row}"
+    return None
+
+
+def wrong_visits(
+    visits: Mapping[int, Sequence[bool]], label: Callable[[int], int], last: int, of: str = "tile"
+) -> str | None:
+    """The error of a walk: a tile visited too often or not at all, or not masked.
+
+    Args:
+        visits: for each visited tile, whether each visit was masked.
+        label: 0 for an empty tile, 1 for one to be masked, 2 for a full one.
+        last: the last tile that may have to be visited.
+        of: what is visited.
+    """
+    for at in range(min([*visits, 0]), max([*visits, last]) + 1):
+        seen, wanted = visits.get(at, ()), label(at)
+        if len(seen) != min(wanted, 1):
+            return f"visits {of} {at} {len(seen)} times, not {'once' if wanted else 'never'}"
+        if wanted == 1 and not seen[0]:
+            return f"does not mask {of} {at}"
     return None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -11,7 +12,7 @@ import torch
 
 from ....schedule.tile_runs import FULL, PARTIAL, marked_runs_of
 from ...meaning import NotDefined
-from .intervals import NO_TILE, TRIED, Endless, Entries, Integer, functions
+from .intervals import NO_TILE, TRIED, Endless, Entries, Integer, functions, wrong_visits
 
 _LETTERS: Final = ".pf"  # EMPTY, PARTIAL, FULL
 
@@ -26,15 +27,17 @@ class Cells:
     block: int
     spans: tuple[tuple[int, int], ...]
 
-    def wanted(self, tile: int, spans: bool) -> tuple[bool, bool]:
-        """Whether a tile keeps a pair, and whether it drops one. With `spans`, tiles outside of the
-        intervals of tiles keep none."""
+    def label(self, tile: int, spans: bool) -> int:
+        """0 for an empty tile, 1 for one to be masked, 2 for a full one.
+
+        With `spans`, tiles outside of the intervals of tiles are empty.
+        """
         keys = range(tile * self.block, min((tile + 1) * self.block, self.length))
         every = [row[key >> self.grain_bits] for row in self.labels for key in keys]
         kept, dropped = any(every), len(keys) < self.block or set(every) != {FULL}
         if spans:
             kept &= any(first <= tile < end for first, end in self.spans)
-        return kept, dropped
+        return (1 if dropped else 2) if kept else 0
 
     @property
     def count(self) -> int:
@@ -79,16 +82,20 @@ def wrong_marks(sources: dict[str, str] | None = None) -> str | None:
                 found = list(_runs(runs, name, one_row, spans, from_last))
             except (Endless, NotDefined) as problem:
                 return f"{told}: {problem}: {cells}"
-            for tile in range(cells.count):
-                kept, dropped = one_row.wanted(tile, spans)
-                at = cells.count - 1 - tile if from_last else tile
-                masked = [partial for begin, end, partial in found if begin <= at < end]
-                if len(masked) != int(kept):
-                    return f"{told} visits tile {tile} {len(masked)} times: {one_row}"
-                if masked == [False] and dropped:
-                    return f"{told} does not mask tile {tile}: {one_row}"
-            if any(end > cells.count for _, end, _ in found):
-                return f"{told} visits a tile past the last key: {one_row}"
+            masked: defaultdict[int, list[bool]] = defaultdict(list)
+            for begin, end, partial in found:
+                for tile in range(begin, end):
+                    masked[tile].append(partial)
+
+            def label(
+                at: int, cells: Cells = one_row, spans: bool = spans, from_last: int = from_last
+            ) -> int:
+                tile = cells.count - 1 - at if from_last else at
+                return cells.label(tile, spans) if 0 <= tile < cells.count else 0
+
+            wrong = wrong_visits(masked, label, cells.count)
+            if wrong:
+                return f"{told} {wrong}: {one_row}"
     return None
 
 
