@@ -320,7 +320,7 @@ class TritonHooks:
         own = (member, step, row, column) if tiled else (member + row * step, column)
         found = [terms.replaced(part.term, unwrapped) for part in place]
         if any(x is not y for x, y in zip(found, own, strict=True)):
-            raise NotDefined(f"the bit {found[-1]} of the row {found[:-1]}")
+            raise NotDefined(f"the bit {found[-1]} of the row {', '.join(map(str, found[:-1]))}")
         by = TritonHooks(
             self.structure, made.hooks, self.meaning, wide=self._wide, library=self._library
         )

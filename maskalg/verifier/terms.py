@@ -222,38 +222,32 @@ def subtract(left: Term, right: Term) -> Term:
 
 def quotient(x: Term, c: Term) -> Term:
     """floor(x / c) for c >= 1; unknown for any other c."""
-    if is_number(c) and value_of_number(c) == 1:
-        return x
-    if is_number(x) and is_number(c) and value_of_number(c) >= 1:
-        return number(value_of_number(x) // value_of_number(c))
-    if x.op == "choice":
-        chosen, then, otherwise = x.args
-        return rebuilt(x, (chosen, quotient(then, c), quotient(otherwise, c)))
-    whole, rest = _divided(x, c)
-    if whole is not None:
-        return add(whole, quotient(rest, c))
-    if _leads_negative(x):
-        # floor(x / c) = -1 - floor((-1 - x) / c)
-        return subtract(number(-1), quotient(subtract(number(-1), x), c))
-    return _term("quotient", "int", (x, c))
+    return _division("quotient", x, c)
 
 
 def remainder(x: Term, c: Term) -> Term:
     """x - c floor(x / c) for c >= 1, in 0..c - 1."""
+    return _division("remainder", x, c)
+
+
+def _division(op: Literal["quotient", "remainder"], x: Term, c: Term) -> Term:
     if is_number(c) and value_of_number(c) == 1:
-        return number(0)
+        return x if op == "quotient" else number(0)
     if is_number(x) and is_number(c) and value_of_number(c) >= 1:
-        return number(value_of_number(x) % value_of_number(c))
+        value = OPERATIONS["floordiv" if op == "quotient" else "mod"].value
+        return number(value(value_of_number(x), value_of_number(c)))
     if x.op == "choice":
         chosen, then, otherwise = x.args
-        return rebuilt(x, (chosen, remainder(then, c), remainder(otherwise, c)))
+        return rebuilt(x, (chosen, _division(op, then, c), _division(op, otherwise, c)))
     whole, rest = _divided(x, c)
     if whole is not None:
-        return remainder(rest, c)
+        found = _division(op, rest, c)
+        return whole + found if op == "quotient" else found
     if _leads_negative(x):
-        # (-1 - x) mod c = c - 1 - x mod c
-        return subtract(subtract(c, number(1)), remainder(subtract(number(-1), x), c))
-    return _term("remainder", "int", (x, c))
+        # floor(x / c) = -1 - floor((-1 - x) / c), and (-1 - x) mod c = c - 1 - x mod c.
+        turned = _division(op, -1 - x, c)
+        return -1 - turned if op == "quotient" else c - 1 - turned
+    return _term(op, "int", (x, c))
 
 
 def _divided(x: Term, c: Term) -> tuple[Term | None, Term]:
@@ -293,13 +287,13 @@ def _leads_negative(x: Term) -> bool:
 
 def truncated_quotient(x: Term, c: Term) -> Term:
     """x / c rounded towards zero, for c >= 1, as processors divide."""
-    towards = negate(quotient(negate(x), c))
+    towards = -(-x // c)
     return quotient(x, c) if never_negative(x) else _natural(at_least(x), quotient(x, c), towards)
 
 
 def truncated_remainder(x: Term, c: Term) -> Term:
     """The remainder of `truncated_quotient`, with the sign of x."""
-    below = negate(remainder(negate(x), c))
+    below = -(-x % c)
     return remainder(x, c) if never_negative(x) else _natural(at_least(x), remainder(x, c), below)
 
 
@@ -356,7 +350,7 @@ def bitwise(op: BitOperation, left: Term, right: Term) -> Term:
     for x, y in ((left, right), (right, left)):
         if op == "bitxor" and x.op == "sign":
             # x is -1 or 0: all bits are flipped, or none.
-            return choice(at_least(x), y, subtract(number(-1), y))
+            return choice(at_least(x), y, -1 - y)
         if op == "bitxor" and x.op == "choice" and all(map(is_number, x.args[1:])):
             chosen, then, otherwise = x.args
             return choice(chosen, bitwise(op, then, y), bitwise(op, otherwise, y))
@@ -399,7 +393,7 @@ def ends_of_bits(bits: int, signed: bool) -> tuple[int, int]:
 def stays(term: Term, bits: int, signed: bool) -> Term:
     """The condition that an integer fits `bits` bits."""
     low, high = ends_of_bits(bits, signed)
-    return both(greater_equal(term, number(low)), greater_equal(number(high), term))
+    return (term >= low) & (term <= high)
 
 
 def wrapped(term: Term, bits: int, signed: bool = True) -> Term:
@@ -477,7 +471,7 @@ def at_least(x: Term) -> Term:
         if x.op == "bitor":
             return no(either(*signs))
         return no(reduce(lambda odd, sign: no(same(odd, sign)), signs))
-    minus_one = subtract(number(-1), x)
+    minus_one = -1 - x
     if minus_one.op in ("bitand", "bitor", "bitxor", "sign"):
         return no(at_least(minus_one))
     if _leads_negative(x):
@@ -495,30 +489,30 @@ def greater(left: Term, right: Term) -> Term:
 
 def within(low: Term, x: Term, end: Term) -> Term:
     """low <= x < end."""
-    return both(greater_equal(x, low), greater(end, x))
+    return (x >= low) & (end > x)
 
 
 def equal(left: Term, right: Term) -> Term:
     """left == right, of two integers; x mod c = 0 and x mod c = y mod c become `divides`."""
-    x = subtract(left, right)
+    x = left - right
     if is_number(x):
         return truth(value_of_number(x) == 0)
     if _leads_negative(x):
-        x = negate(x)
+        x = -x
     rows = polynomial(x)
     remainders = [atoms[0] for atoms in rows if len(atoms) == 1 and atoms[0].op == "remainder"]
     if 1 <= len(remainders) <= 2:
         # (-1 - y) mod c = c - 1 - y mod c
         c = remainders[0].args[1]
-        lacking = subtract(add(*remainders), subtract(c, number(1)))
-        if (x is lacking or x is negate(lacking)) and all(r.args[1] is c for r in remainders):
+        lacking = add(*remainders) - c + 1
+        if (x is lacking or x is -lacking) and all(r.args[1] is c for r in remainders):
             return divides(c, add(*[r.args[0] for r in remainders], number(1)))
     if len(remainders) == len(rows) == 1:
         return divides(remainders[0].args[1], remainders[0].args[0])
     if len(remainders) == len(rows) == 2 and sum(rows.values()) == 0:
         a, b = remainders
         if a.args[1] is b.args[1] and abs(next(iter(rows.values()))) == 1:
-            return divides(a.args[1], subtract(a.args[0], b.args[0]))
+            return divides(a.args[1], a.args[0] - b.args[0])
     return _term("zero", "bool", (x,))
 
 
@@ -532,7 +526,7 @@ def divides(c: Term, x: Term) -> Term:
         for atoms, times in polynomial(x).items()
     ])  # fmt: skip
     if _leads_negative(x):
-        x = negate(x)
+        x = -x
     whole, rest = _divided(x, c)
     if whole is not None:
         return divides(c, rest)
@@ -647,12 +641,34 @@ def of_bits(integer: Term) -> Term:
 
 # --- rewriting and computing ---------------------------------------------------------------------
 
-_BUILDERS: Final[dict[str, Callable[..., Term]]] = {
-    "product": multiply, "quotient": quotient, "remainder": remainder, "least": least,
-    "most": most, "sign": sign_of, "at_least": at_least, "zero": lambda x: equal(x, number(0)),
-    "divides": divides, "no": no, "both": both, "either": either, "same": same, "choice": choice,
-    "whole": whole_part, "real_of": real_of, "of_bits": of_bits,
+
+def _of_integers(op: str) -> Callable[..., int]:
+    value = OPERATIONS[op].value
+    return lambda *args: reduce(value, args)
+
+
+_OPERATIONS: Final[dict[str, tuple[Callable[..., Term], Callable[..., Any] | None]]] = {
+    "product": (multiply, _of_integers("mul")),
+    "quotient": (quotient, _of_integers("floordiv")),
+    "remainder": (remainder, _of_integers("mod")),
+    "least": (least, _of_integers("min")),
+    "most": (most, _of_integers("max")),
+    **{op: (lambda *args, op=op: reduce(OF_INTEGERS[op], args), _of_integers(op))
+       for op in ("bitand", "bitor", "bitxor")},
+    "sign": (sign_of, lambda x: -1 if x < 0 else 0),
+    "true": (lambda: TRUE, lambda: True),
+    "false": (lambda: FALSE, lambda: False),
+    "at_least": (at_least, lambda x: x >= 0),
+    "zero": (lambda x: equal(x, number(0)), lambda x: x == 0),
+    "divides": (divides, lambda c, x: c >= 1 and x % c == 0),
+    "no": (no, lambda x: not x),
+    "both": (both, lambda *x: all(x)),
+    "either": (either, lambda *x: any(x)),
+    "same": (same, lambda x, y: x == y),
+    "choice": (choice, lambda c, x, y: x if c else y),
+    "whole": (whole_part, None), "real_of": (real_of, None), "of_bits": (of_bits, None),
 }  # fmt: skip
+"""How a term with an operation is built, and its value; None for real numbers."""
 
 
 def rebuilt(term: Term, args: tuple[Term, ...]) -> Term:
@@ -671,9 +687,7 @@ def rebuilt(term: Term, args: tuple[Term, ...]) -> Term:
         return _natural(*args)
     if term.op == "apply":
         return apply(term.data, *args, sort=term.sort)
-    if term.op.startswith("bit"):
-        return reduce(lambda x, y: bitwise(term.op, x, y), args)  # type: ignore[arg-type]
-    return _BUILDERS[term.op](*args)
+    return _OPERATIONS[term.op][0](*args)
 
 
 def replaced(term: Term, replace: Callable[[Term], Term | None]) -> Term:
@@ -727,29 +741,10 @@ def _computed(
         return entries(term.data, args[0])
     if op == "wrapped":
         return _turned(args[0], *term.data)
-    if op in ("whole", "real_of", "of_bits"):
-        return reals(op, *args)
     if op == "apply":
         return reals(term.data, *args)
-    return _PYTHON[op](*args)
-
-
-def _of_integers(op: str) -> Callable[..., int]:
-    value = OPERATIONS[op].value
-    return lambda *args: reduce(value, args)
-
-
-_PYTHON: Final[dict[str, Callable[..., Any]]] = {
-    "product": _of_integers("mul"), "quotient": _of_integers("floordiv"),
-    "remainder": _of_integers("mod"), "least": _of_integers("min"), "most": _of_integers("max"),
-    **{op: _of_integers(op) for op in ("bitand", "bitor", "bitxor")},
-    "sign": lambda x: -1 if x < 0 else 0,
-    "true": lambda: True, "false": lambda: False,
-    "at_least": lambda x: x >= 0, "zero": lambda x: x == 0,
-    "divides": lambda c, x: c >= 1 and x % c == 0,
-    "no": lambda x: not x, "both": lambda *x: all(x), "either": lambda *x: any(x),
-    "same": lambda x, y: x == y, "choice": lambda c, x, y: x if c else y,
-}  # fmt: skip
+    value = _OPERATIONS[op][1]
+    return reals(op, *args) if value is None else value(*args)
 
 
 def shown(term: Term) -> str:

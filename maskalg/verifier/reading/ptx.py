@@ -30,6 +30,7 @@ _INSTRUCTIONS: Final[dict[str, tuple[tuple[terms.Sort | None, ...], Callable[...
     "sub.s32": (("int", "int"), lambda x, y: terms.wrapped(x - y, 32)),
     "and.b32": (("int", "int"), lambda x, y: terms.bitwise("bitand", x, y)),
     "mov.b32": ((None,), lambda x: x),
+    "mov.u32": ((None,), lambda x: x),
     "not.pred": (("bool",), terms.no),
     **{f"{name}.pred": (("bool", "bool"), rule) for name, rule in _BOTH.items()},
     "selp.f32": (("real", "real", "bool"), lambda x, y, chosen: terms.choice(chosen, x, y)),
@@ -48,7 +49,7 @@ def read_block(assembly: str, constraints: str, operands: list[Number]) -> Numbe
     result, *given = [part.strip() for part in constraints.split(",")]
     if result != "=f" or len(given) != len(operands):
         raise NotDefined(f"the constraints {constraints!r}")
-    block = _Block()
+    block = Block({})
     for place, (constraint, operand) in enumerate(zip(given, operands, strict=True), 1):
         block.registers[f"${place}"] = _passed(constraint, operand)
     text = assembly.strip()
@@ -79,9 +80,11 @@ def _as(value: Term, sort: terms.Sort | None) -> Term:
     raise NotDefined(f"an operand that is {value.sort} where one is {sort}")
 
 
-class _Block:
-    def __init__(self) -> None:
-        self.registers: dict[str, Term] = {}
+class Block:
+    """The registers of a thread, as a block of assembly changes them."""
+
+    def __init__(self, registers: dict[str, Term]) -> None:
+        self.registers = registers
         self.kinds: dict[str, str] = {}
 
     def read(self, name: str) -> Term:

@@ -121,6 +121,11 @@ class Record:
     def of(self, values: Sequence[Any]) -> Any:
         return namedtuple(self.name, self.fields)(*values) if self.fields else tuple(values)
 
+    @staticmethod
+    def made(**values: Any) -> Any:
+        """A named tuple of any class."""
+        return Record("Any", tuple(values)).of(list(values.values()))
+
 
 def kernel_folder() -> Path:
     spec = importlib.util.find_spec("maskalg_kernels")

@@ -67,36 +67,14 @@ class _Square:
         self.down, self.before, self.across = (
             terms.variable(f"squares {name}") for name in ("above", "before", "of a row")
         )
-
-    @property
-    def member(self) -> Term:
-        return self.batch * self.heads + self.head
-
-    @property
-    def program(self) -> Term:
-        return self.before + self.down * self.across
-
-    @property
-    def words(self) -> Term:
-        return SIDE // _WORD * self.across
-
-    @property
-    def line(self) -> Term:
-        """The row's number among the rows that the launch makes."""
-        return SIDE * self.down + _OF_ROW
-
-    @property
-    def row(self) -> Term:
-        return self.begin + self.line
-
-    @property
-    def word(self) -> Term:
-        """The index of the pair's word in its row."""
-        return SIDE // _WORD * self.before + _OF_WORD
-
-    @property
-    def column(self) -> Term:
-        return _WORD * self.word + _OF_BIT
+        self.member = self.batch * self.heads + self.head
+        self.program = self.before + self.down * self.across
+        self.words = SIDE // _WORD * self.across
+        # The row's number among the rows that the launch makes, and the word's in its row.
+        self.line = SIDE * self.down + _OF_ROW
+        self.word = SIDE // _WORD * self.before + _OF_WORD
+        self.row = self.begin + self.line
+        self.column = _WORD * self.word + _OF_BIT
 
     def given(self) -> list[Term]:
         """Sizes of a table of at most 2**26 words."""

@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from ...backends.cpu import native
 from .. import terms
 from ..given import between
 from ..reading.braces import python_of
 from ..reading.cpp import Array, CppReader
-from ..reading.triton import Module, as_number
+from ..reading.triton import Module, Record, as_number
 from ..reading.values import BOOL, INT32, INT64, Number
 from ..terms import Term, number
 from .lists import PLACE, Intervals
@@ -203,14 +203,7 @@ def _says(name: str, law: Callable[..., Term], walk: Walk) -> None:
 _meets, _holds = partial(_says, "meets", _met), partial(_says, "holds", _held)
 
 
-class _Spans(NamedTuple):
-    touched: Number
-    unfull: Number
-    at: Intervals
-    masked: Intervals
-
-
-def _spans(walk: Walk) -> _Spans:
+def _spans(walk: Walk) -> Any:
     """Two lists of intervals that no store changes; `meets` and `holds` are known by their laws."""
 
     def says(law: Callable[..., Term], of: Intervals, count: Any, *block: Any) -> Number:
@@ -220,11 +213,8 @@ def _spans(walk: Walk) -> _Spans:
 
     walk.words["meets"] = partial(says, _met)
     walk.words["holds"] = partial(says, _held)
-    none = number(0)
-    return _Spans(
-        walk.count("touched"), walk.count("unfull"),
-        walk.intervals("at", none), walk.intervals("masked", none),
-    )  # fmt: skip
+    lists = {name: walk.intervals(name, number(0)) for name in ("at", "masked")}
+    return Record.made(touched=walk.count("touched"), unfull=walk.count("unfull"), **lists)
 
 
 def _may_drop(walk: Walk) -> None:

@@ -18,6 +18,7 @@ from .. import terms
 from ..given import between
 from ..meaning import NotDefined
 from ..reading.library import unwrapped
+from ..reading.ptx import Block
 from ..reading.triton import Module, as_number
 from ..reading.values import INT32, Number
 from ..solve import Verdict
@@ -49,50 +50,38 @@ def draw(module: Module, counter: Term, total: Term) -> tuple[Term, Term]:
     walker = Walker(module)
     limit = as_number(walker.reader.evaluated(operands.elts[1], {"total": Number(total, INT32)}))
     of = {"$2": terms.replaced(limit.term, unwrapped)}
-    lanes = [dict(of) for _ in range(2)]  # lanes 0 and 1; further ones do as 1, or nothing
-    for lane, registers in enumerate(lanes):
-        registers["%laneid"] = number(lane)
+    # Lanes 0 and 1; further ones do as 1, or nothing.
+    lanes = [Block({**of, "%laneid": number(lane)}) for lane in range(2)]
     text = ast.literal_eval(assembly).strip().strip("{}")
     for statement in filter(None, map(str.strip, text.split(";"))):
-        if not statement.startswith(".reg"):
-            counter = _instruction(statement, lanes, counter)
-    drawn = {registers.get("$0") for registers in lanes}
-    if len(drawn) != 1 or None in drawn:
+        counter = _run(statement, lanes, counter)
+    drawn = {lane.read("$0") for lane in lanes}
+    if len(drawn) != 1:
         raise NotDefined("a draw that lanes are told differently")
-    return drawn.pop(), counter  # type: ignore[return-value]
+    return drawn.pop(), counter
 
 
-def _instruction(statement: str, lanes: list[dict[str, Term]], counter: Term) -> Term:
+def _run(statement: str, lanes: list[Block], counter: Term) -> Term:
     """The counter after an instruction, which also changes the registers of the lanes."""
     name, _, operands = statement.removeprefix("@p ").partition(" ")
     target, *sources = [part.strip() for part in operands.split(",")]
-    read = [[registers.get(source, None) for source in sources] for registers in lanes]
-    for registers, values in zip(lanes, read, strict=True):
-        if name == "mov.u32":
-            registers[target] = _known(values[0])
-        elif name == "setp.eq.u32" and sources[1] in ("0", "1"):
-            registers[target] = terms.equal(_known(values[0]), number(int(sources[1])))
-        elif name == "shfl.sync.idx.b32" and sources[1:] in _OF_LANES:
-            registers[target] = _known(read[int(sources[1])][0])
-        elif name == "atom.relaxed.gpu.global.inc.u32" and sources[0] == "[$1]":
-            if statement.startswith("@p ") and registers["p"] is terms.FALSE:
-                continue
-            most = _known(values[1])
-            registers[target] = counter
-            more = counter + 1
-            counter = terms.choice(counter >= most, number(0), more)
-        else:
-            raise NotDefined(f"the instruction {statement!r}")
+    if name == "shfl.sync.idx.b32" and sources[1:] in _OF_LANES:
+        value = lanes[int(sources[1])].read(sources[0])
+        for lane in lanes:
+            lane.registers[target] = value
+    elif name == "atom.relaxed.gpu.global.inc.u32" and sources[0] == "[$1]":
+        for lane in lanes:
+            if not statement.startswith("@p ") or lane.read("p") is not terms.FALSE:
+                lane.registers[target] = counter
+                last = counter >= lane.read(sources[1])
+                counter = terms.choice(last, number(0), counter + 1)
+    else:
+        for lane in lanes:
+            lane.run(statement)
     return counter
 
 
 _OF_LANES: Final = [[lane, "31", "0xffffffff"] for lane in ("0", "1")]
-
-
-def _known(value: Term | None) -> Term:
-    if value is None:
-        raise NotDefined("a register that holds nothing")
-    return value
 
 
 def _body(module: Module, name: str) -> list[str]:

@@ -13,12 +13,12 @@ from __future__ import annotations
 import ast
 from functools import partial
 from itertools import product
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from .. import terms
 from ..given import between
 from ..meaning import NotDefined
-from ..reading.triton import kernel_module
+from ..reading.triton import Record, kernel_module
 from ..reading.values import INT32, Number
 from ..terms import Term, number
 from .loops import Proof, Walker, function_of
@@ -151,23 +151,11 @@ def row_of(tree: ast.FunctionDef) -> list[ast.stmt]:
     raise NotDefined(f"a walk in {tree.name}")
 
 
-class _Shaped(NamedTuple):
-    shape: tuple[int, ...]
-
-
-class _RingOf(NamedTuple):
-    ready: _Shaped
-
-
-class _Options(NamedTuple):
-    ONE_RING: bool
-
-
 def _ring(walker: Walker) -> None:
     i = walker.unknown("i", 0, 2**29).term
 
     def at(place: Term, stages: int) -> tuple[Term, Term]:
-        ring = _RingOf(_Shaped((stages, 1)))
+        ring = Record.made(ready=Record.made(shape=(stages, 1)))
         stage, phase = walker.call("stage_of", ring, Number(place, INT32))
         return stage.term, phase.term
 
@@ -180,7 +168,7 @@ def _ring(walker: Walker) -> None:
         again, turned = at(i + stages, stages)
         walker.claim("a stage returns", terms.equal(stage, again))
         walker.claim("its phase turns", terms.equal(phase + turned, number(1)))
-    one = _Options(True)
+    one = Record.made(ONE_RING=True)
     key, value = (
         [walker.call(f"{name}_of_tile", Number(i + more, INT32), one).term for more in (0, 1)]
         for name in ("key", "value")

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from .. import terms
 from ..given import between
 from ..meaning import NotDefined
-from ..reading.triton import as_number
+from ..reading.triton import Record, as_number
 from ..reading.values import BOOL, INT32, Number, Pointer
 from ..solve import settled
 from ..terms import FALSE, Term, number
@@ -236,7 +236,7 @@ def claim_visited(walker: Walker, state: Any, mine: Term = terms.TRUE) -> None:
 def _over_runs(one_loop: bool, walker: Walker) -> None:
     about_tiles(walker).names |= OF_TILE
     count_visits(walker)
-    hooks, tile = _Hooks(next_run(walker)), _Tile(64)
+    hooks, tile = Record.made(NEXT_RUN=next_run(walker)), Record.made(BLOCK=64)
     state = walker.call("over_runs", visit, NOTHING, None, None, (), hooks, tile, one_loop)
     claim_visited(walker, state)
 
@@ -313,14 +313,6 @@ def _turns(walker: Walker) -> None:
     walker.run_stores("visits", scope)
     wanted = terms.choice(TOUCHED, number(1), number(0))
     walker.claim("1 for a touched tile", terms.equal(scope["stored"].term, wanted))
-
-
-class _Hooks(NamedTuple):
-    NEXT_RUN: Any
-
-
-class _Tile(NamedTuple):
-    BLOCK: int
 
 
 _RUN: Final = "finds the next run from tile j on"
