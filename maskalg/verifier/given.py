@@ -186,10 +186,7 @@ def _short_roots(structure: Structure, meaning: Meaning) -> list[Term]:
 
 def between(low: int, term: Term, high: int) -> list[Term]:
     """The conditions low <= term and term <= high."""
-    return [
-        term >= low,
-        high >= term,
-    ]
+    return [term >= low, high >= term]
 
 
 def _at_most(term: Term, high: int) -> Term:

@@ -12,6 +12,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+import sympy as sp
+
 from . import terms
 from .meaning import SCORE
 from .solve import MILLISECONDS, Verdict, prove
@@ -47,12 +49,10 @@ def prove_real(
         slope: whether the text computes the derivative.
         milliseconds: time limit of a claim about integers.
     """
-    import sympy
-
     started = time.perf_counter()
     text = _with_leaves_of(given, _decided(given, text, milliseconds), formula, milliseconds)
-    unit = sympy.Symbol("scale", positive=True)
-    score = sympy.Symbol("score", real=True)
+    unit = sp.Symbol("scale", positive=True)
+    score = sp.Symbol("score", real=True)
     cases: list[dict[Any, bool]] = [{}]
     for _ in range(_MOST_CASES):
         if not cases:
@@ -67,11 +67,11 @@ def prove_real(
             cases += [{**case, asked.args[0]: value} for value in (True, False)]
             continue
         if slope:
-            wanted = sympy.diff(wanted, score).replace(sympy.Derivative, _of_steps)
+            wanted = sp.diff(wanted, score).replace(sp.Derivative, _of_steps)
         elif scale is not None and scale[1]:
             found = found * unit
-        difference = sympy.expand(found - wanted)
-        if difference != 0 and sympy.simplify(difference) != 0:
+        difference = sp.expand(found - wanted)
+        if difference != 0 and sp.simplify(difference) != 0:
             why = f"SymPy does not find both equal: {found} and {wanted}"
             return Verdict("open", why[:300], time.perf_counter() - started)
     return Verdict("open", f"more than {_MOST_CASES} cases", time.perf_counter() - started)
@@ -79,10 +79,8 @@ def prove_real(
 
 def _of_steps(function: Any, *by: Any) -> Any:
     """The derivative of `floor` and `ceiling`: 0 between the steps."""
-    import sympy
-
-    steps = isinstance(function, (sympy.floor, sympy.ceiling))
-    return sympy.Integer(0) if steps else sympy.Derivative(function, *by)
+    steps = isinstance(function, (sp.floor, sp.ceiling))
+    return sp.Integer(0) if steps else sp.Derivative(function, *by)
 
 
 def _decided(given: Sequence[Term], text: Term, milliseconds: int) -> Term:
@@ -163,8 +161,6 @@ class _Reals:
         return self._known[term.serial]
 
     def _made(self, term: Term) -> Any:
-        import sympy
-
         if term is SCORE:
             return self._score
         if self._unit is not None and term is self._unit[0]:
@@ -174,13 +170,13 @@ class _Reals:
             return self(then if self._holds(chosen) else otherwise)
         if term.op == "real":
             infinite = abs(term.data) == float("inf") or term.data != term.data
-            return sympy.Float(term.data) if infinite else sympy.Rational(term.data)
+            return sp.Float(term.data) if infinite else sp.Rational(term.data)
         if term.op == "sum":
             constant, coefficients = term.data
             parts = zip(coefficients, map(self, term.args), strict=True)
-            return sympy.Integer(constant) + sum(times * part for times, part in parts)
+            return sp.Integer(constant) + sum(times * part for times, part in parts)
         if term.op == "product":
-            return sympy.prod(map(self, term.args))
+            return sp.prod(map(self, term.args))
         if term.op in ("most", "least"):
             found = term.args[0]
             for arg in term.args[1:]:
@@ -195,7 +191,7 @@ class _Reals:
                 return self(integer)
             return self._applied(term.data, list(map(self, term.args)))
         # Equal terms are one object, and so one symbol.
-        return sympy.Symbol(f"x{term.serial}", real=True, integer=term.sort == "int" or None)
+        return sp.Symbol(f"x{term.serial}", real=True, integer=term.sort == "int" or None)
 
     def _applied(self, name: str, args: list[Any]) -> Any:
         if name.startswith(("minimum", "maximum")):
@@ -204,9 +200,7 @@ class _Reals:
             return args[0] if self._at_least(args[0], strict=False, tie=True) else -args[0]
         rule = _RULES.get(name)
         if rule is None:
-            import sympy
-
-            rule = getattr(sympy, name, None) or sympy.Function(name.replace(" ", "_"), real=True)
+            rule = getattr(sp, name, None) or sp.Function(name.replace(" ", "_"), real=True)
         return rule(*args)
 
     def _extreme(self, largest: bool, args: list[Any]) -> Any:
@@ -237,12 +231,10 @@ class _Reals:
 
     def _at_least(self, x: Any, *, strict: bool, tie: bool = False) -> bool:
         """Whether x >= 0, or x > 0 if `strict`; with `tie`, either answer is right at x = 0."""
-        import sympy
-
-        x = sympy.expand(x)
+        x = sp.expand(x)
         if x.is_number:
             return bool(x > 0 if strict else x >= 0)
-        if sympy.default_sort_key(-x) < sympy.default_sort_key(x):
+        if sp.default_sort_key(-x) < sp.default_sort_key(x):
             # -x > 0 where x >= 0 does not hold.
             if self._ties and not tie:
                 return not self._known_case((-x, not strict))
@@ -272,15 +264,6 @@ def _integer(term: Term) -> Term | None:
     return None
 
 
-def _sympy(name: str) -> Callable[[Any], Any]:
-    def rule(x: Any) -> Any:
-        import sympy
-
-        return getattr(sympy, name)(x)
-
-    return rule
-
-
 _RULES: Final[dict[str, Callable[..., Any]]] = {
     "add": lambda x, y: x + y,
     "subtract": lambda x, y: x - y,
@@ -291,11 +274,11 @@ _RULES: Final[dict[str, Callable[..., Any]]] = {
     "negative": lambda x: -x,
     "power": lambda x, y: x**y,
     "exp2": lambda x: 2**x,
-    "expm1": lambda x: _sympy("exp")(x) - 1,
-    "log1p": lambda x: _sympy("log")(1 + x),
-    "log2": lambda x: _sympy("log")(x) / _sympy("log")(2),
-    "sqrt quickly": _sympy("sqrt"),
-    "ceil": _sympy("ceiling"),
-    "sigmoid": lambda x: 1 / (1 + _sympy("exp")(-x)),
+    "expm1": lambda x: sp.exp(x) - 1,
+    "log1p": lambda x: sp.log(1 + x),
+    "log2": lambda x: sp.log(x) / sp.log(2),
+    "sqrt quickly": sp.sqrt,
+    "ceil": sp.ceiling,
+    "sigmoid": lambda x: 1 / (1 + sp.exp(-x)),
     "a double of": lambda x: x,
 }

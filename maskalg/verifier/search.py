@@ -46,8 +46,7 @@ class Interval:
 
     def holds(self, key: Term) -> Term:
         """Whether it holds a key."""
-        ends = key >= self.low, self.high >= key
-        return terms.both(self.some, *ends)
+        return self.some & (key >= self.low) & (key <= self.high)
 
 
 class Call:

@@ -92,7 +92,7 @@ def unwrapped(term: Term) -> Term | None:
 
 def where_known(conditions: list[Term], found: Term, x: Term) -> Term:
     """The result where all conditions hold, else an unknown function of x."""
-    anything = Table(ANYTHING, found.sort, -(2**31), 2**31 - 1)
+    anything = Table(ANYTHING, found.sort, -(2**1024), 2**1024)
     return terms.choice(terms.both(*conditions), found, terms.entry(anything, x))
 
 

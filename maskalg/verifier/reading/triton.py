@@ -270,10 +270,7 @@ class Reader:
             return self.run(statement.body if chosen else statement.orelse, scope)
         condition = chosen.as_condition
         branches = []
-        for body, holds in (
-            (statement.body, condition),
-            (statement.orelse, ~condition),
-        ):
+        for body, holds in ((statement.body, condition), (statement.orelse, ~condition)):
             inner_scope = dict(scope)
             with self._branches(holds) if self._branches else nullcontext():
                 self.run_through(body, inner_scope, "a branch")

@@ -101,10 +101,7 @@ def _made(of_keys: bool, walker: Walker) -> None:
     touched, unfull = (terms.variable(name, "bool") for name in ("touched", "unfull"))
     wanted = terms.variable("the mask keeps the pair", "bool")
     walker.given += square.given()
-    walker.given += [
-        square.rows > square.line,
-        square.columns > square.column,
-    ]
+    walker.given += [square.rows > square.line, square.columns > square.column]
     # An untouched square drops this pair, and one without a dropped pair keeps it.
     walker.given += [~wanted | touched, wanted | unfull]
 

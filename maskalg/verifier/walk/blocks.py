@@ -247,10 +247,7 @@ def _visit(state: Any, first: Any, count: Any, masked: Any) -> Any:
     mine = terms.within(begin, KEY, begin + many)
     once = terms.choice(mine, number(1), number(0))
     unmasked = mine & ~as_number(masked).as_condition
-    return (
-        Number(visits.term + once, INT32),
-        Number(bare.term | unmasked, BOOL),
-    )
+    return (Number(visits.term + once, INT32), Number(bare.term | unmasked, BOOL))
 
 
 LEMMAS: Final[tuple[Proof, ...]] = (

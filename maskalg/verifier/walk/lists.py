@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from .. import terms
@@ -50,15 +50,17 @@ class Intervals(Indexed):
             old = before(place, side)
             return terms.choice(terms.equal(place, at), new, old) if side == own else old
 
-        return self._version(read, (*self.changed, at))
+        return replace(self, read=read, changed=(*self.changed, at))
 
     def chosen(self, condition: Term, otherwise: Indexed) -> Intervals:
         assert isinstance(otherwise, Intervals)
         one, other = self.read, otherwise.read
-        return self._version(
-            lambda place, side: terms.choice(condition, one(place, side), other(place, side)),
-            tuple(dict.fromkeys((*self.changed, *otherwise.changed))),
-        )
+
+        def read(place: Term, side: int) -> Term:
+            return terms.choice(condition, one(place, side), other(place, side))
+
+        changed = dict.fromkeys((*self.changed, *otherwise.changed))
+        return replace(self, read=read, changed=tuple(changed))
 
     def unknown(self) -> Intervals:
         return unknown(self.name, self.put_in)
@@ -66,9 +68,6 @@ class Intervals(Indexed):
     def holds(self, place: Term, key: Term) -> Term:
         """Whether the interval at a place holds a key."""
         return terms.within(self.read(place, 0), key, self.read(place, 1))
-
-    def _version(self, read: Callable[[Term, int], Term], changed: tuple[Term, ...]) -> Intervals:
-        return Intervals(self.name, read, self.put_in, changed)
 
 
 def unknown(name: str, put_in: Callable[[Term, Number], Term]) -> Intervals:
