@@ -237,25 +237,23 @@ class _Variant:
         name: name in claims; "" for the plainest style.
         style: how the hooks are written.
         kernel: the kernel that calls them.
-        grain: divides the number of keys, and the row length of tables that are read key by key.
     """
 
     name: str
     style: Style
     kernel: Kernel
-    grain: int = 1
 
     def holds_for(self, other: _Variant) -> bool:
         """Whether a proof for this variant covers all calls of the other one."""
         near = other.kernel.near or not self.kernel.near
-        return near and self.grain in (1, other.grain)
+        return near and self.kernel.grain in (1, other.kernel.grain)
 
     def of_whole_rows(self, structure: Structure, meaning: Meaning) -> Callable[[Term], Term]:
         """A function that replaces n // grain * grain by n, for sizes n that the grain divides."""
-        by = terms.number(self.grain)
+        grain = self.kernel.grain
         rows = [slot for slot in structure.tables if slot.index in structure.rows_of_keys]
         sizes = [*[meaning.size(slot, slot.ndim - 1) for slot in rows], *[KV_LEN] * bool(rows)]
-        whole = {size // by: size for size in sizes}
+        whole = {size // grain: size for size in sizes}
         natural = [size >= 0 for size in sizes]
 
         def replace(part: Term) -> Term | None:
@@ -268,13 +266,13 @@ class _Variant:
             found = []
             for atoms, times in terms.polynomial(part).items():
                 place = next((i for i, atom in enumerate(atoms) if atom in whole), None)
-                if place is not None and times % self.grain == 0:
+                if place is not None and times % grain == 0:
                     atoms = (*atoms[:place], whole[atoms[place]], *atoms[place + 1 :])
-                    times //= self.grain
+                    times //= grain
                 found.append(terms.multiply(terms.number(times), *atoms))
             return terms.add(*found)
 
-        return lambda term: terms.replaced(term, replace) if self.grain > 1 else term
+        return lambda term: terms.replaced(term, replace) if grain > 1 else term
 
 
 def _variants(subject: Subject, target: Target, kernel: Kernel) -> Iterator[_Variant]:
@@ -295,7 +293,7 @@ def _variants(subject: Subject, target: Target, kernel: Kernel) -> Iterator[_Var
         names += [f"tables of distances ({tables})"] * (tables != "nothing")
         names += [f"rows of multiples of {grain}"] * (grain > 1)
         style = replace(plain, far=far, tabled=tables, grain=grain, bits=bits, scattered=scattered)
-        yield _Variant(", ".join(names), style, replace(kernel, near=not far), grain)
+        yield _Variant(", ".join(names), style, replace(kernel, near=not far, grain=grain))
 
 
 def _of_hooks(
@@ -318,7 +316,7 @@ def _of_hooks(
         return
     of_whole_rows = variant.of_whole_rows(structure, meaning)
     prover = _Prover(structure, meaning, kernel, milliseconds)
-    small = _Small(subject, hooks, kernel, variant.grain)
+    small = _Small(subject, hooks, kernel)
     for moving in ("kv_idx", "q_idx"):
         biased = "biased_ahead" if hooks.ahead and moving == "kv_idx" else "biased"
 
@@ -374,12 +372,12 @@ class _Small:
     subject: Subject
     hooks: Hooks
     kernel: Kernel
-    grain: int
 
     def _calls(self, of: Structure, read: TritonHooks) -> tuple[list[Term], Iterator[Call]]:
         known = given(of, read.meaning, self.kernel)
         made = read.tables_made()
-        return known, small_calls(of, self.subject.dtypes, known, made=made, grain=self.grain)
+        dtypes, grain = self.subject.dtypes, self.kernel.grain
+        return known, small_calls(of, dtypes, known, made=made, grain=grain)
 
     def _read(self) -> TritonHooks:
         return _read(self.subject, self.hooks, Meaning(self.subject.dtypes), self.kernel, run=True)

@@ -37,6 +37,7 @@ class Kernel:
 
     Attributes:
         bits: bits of its indices, 32 or 64.
+        grain: divides the number of keys, and the row length of tables that are read key by key.
         near: positions and numbers add up to at most 2**22, which float32 holds exactly.
         short: products have at most 64 bits (`Style.limbs` is 1).
         every_integer: all integers of the formulas are at most 2**62, as in the kernels of CPUs.
@@ -45,6 +46,7 @@ class Kernel:
     """
 
     bits: int
+    grain: int = 1
     near: bool = False
     short: bool = True
     every_integer: bool = False
