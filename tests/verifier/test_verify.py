@@ -293,3 +293,24 @@ def test_kernels_that_no_call_has_are_told():
     found = ma.verify(ma.q_idx * far[ma.q_idx % 2] >= ma.kv_idx, targets=["ptx", "triton", "cpu"])
     absent = [claim.text for claim in found.claims if claim.outcome == "not made"]
     assert absent == ["inline PTX, NVIDIA, 32 bits", "Triton, other GPUs, 32 bits"] and found.whole
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("lanes &= ~(I)15;", "lanes -= 16;"),
+        ("lanes &= ~(I)15;", "lanes = 16;"),
+        ("I lane = 0;", "I lane = 1;"),
+        ("lane < lanes;", "lane < others;"),
+        ("other++) {", "other++) { other0 += 1;"),
+        ("lane++) {", "lane++) { lane += 1;"),
+        ("lane++) {", "lane++) { return;"),
+        ("at = other * lanes + lane", "at = lane"),
+    ],
+)
+def test_hooks_of_cpus_with_other_turns_of_their_loops_are_refused(old, new):
+    subject = of_claims.subject_of(bound(ma.causal & ma.sliding(256)))
+    assert old in subject.cpp.source
+    changed = dataclasses.replace(subject, rendered=lambda text: text.replace(old, new))
+    found = [claim for claim in claims(changed, ("cpu",)) if claim.kind == "element"]
+    assert len(found) == 2 and not any(claim.holds for claim in found)

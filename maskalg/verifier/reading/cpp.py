@@ -157,6 +157,8 @@ class _Element(Indexed):
         return self.value
 
     def put(self, index: Term, value: Number) -> _Element:
+        if self.place is _LANE and self.value is not None:
+            raise NotDefined("an array of lanes that is written to twice")
         new = replace(self, value=converted(value, self.of))
         new.at(index)
         return new
@@ -205,16 +207,26 @@ class CppHooks:
 
 
 def _one_turn(reader: Reader, loop: ast.For | ast.While, scope: dict[str, Any]) -> None:
-    """Reads the turn of the pair of a loop `for (I x = 0; x < lanes; x++)`, or over `others`."""
-    turns = {"lanes": _LANE, "others": _OTHER}
+    """Reads the turn of the pair of a loop `for (I x = 0; x < lanes; x++)`, or over `others`.
+
+    A turn changes its own variables and elements alone, so it is the same whatever came before.
+    """
+    turns = {"lanes": (_LANE, _LANES, _LANES_CUT), "others": (_OTHER, _OTHERS)}
     assert isinstance(loop, ast.While)
     counter, _, many = ast.unparse(loop.test).partition(" < ")
     *body, step = loop.body
-    zero = scope[counter].term is terms.number(0) if counter in scope else False
-    if many not in turns or not zero or ast.unparse(step) != f"{counter} += 1":
+    turn, *counts = turns.get(many, (None,))
+    starts = counter in scope and number_of(scope[counter]).term is terms.number(0)
+    if turn is None or not starts or ast.unparse(step) != f"{counter} += 1":
         raise NotDefined(f"the loop {ast.unparse(loop).splitlines()[0]!r}")
-    scope[counter] = Number(turns[many], INT64)
-    reader.run_through(body, scope, "a loop")
+    changed = [part.id for statement in body for part in ast.walk(statement)
+               if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)]  # fmt: skip
+    if number_of(scope[many]).term not in counts or scope.keys() & {*changed}:
+        raise NotDefined("a loop whose turns depend on each other")
+    own = {**scope, counter: Number(turn, INT64)}
+    reader.run_through(body, own, "a loop")
+    del scope[counter]
+    scope.update({name: own[name] for name in scope})
 
 
 def _cast(to: Type) -> Callable[[Any], Number]:

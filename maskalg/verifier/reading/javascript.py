@@ -97,6 +97,12 @@ class _Reader(CReader):
             return converted(_number(value), INT64)
         return super()._unary(op, value)
 
+    def _compared(self, op: ast.cmpop, left: Any, right: Any) -> Any:
+        kinds = {_number(left).type.kind, _number(right).type.kind}
+        if "bool" in kinds and len(kinds) > 1:  # `true === 1` is false
+            raise NotDefined(f"{type(op).__name__} of {kinds}")
+        return super()._compared(op, left, right)
+
     def _joined(self, op: ast.boolop, values: list[Any]) -> Number:
         kinds = {_number(value).type.kind for value in values}
         if kinds != {"bool"}:
