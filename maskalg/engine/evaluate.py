@@ -17,17 +17,14 @@ from typing import Final, cast
 import numpy as np
 import torch
 
-from ..errors import MaskValueError
 from ..formula.comparisons import arranged
-from ..formula.expression import Expression
 from ..formula.functions import function_of
 from ..formula.meaning import COMPARISONS, OPERATIONS, REALS, as_float32, whole
-from ..formula.nodes import Node, in_order, is_additive
+from ..formula.nodes import Node, in_order
 from ..formula.parameters import Slot
 from . import long_integers as longs
-from .extents import Lengths, dependence, resolve
 from .long_integers import Long
-from .normal_form import Bound, Value, bound
+from .normal_form import Bound, Value
 from .widths import compares_in_64, limbs, outgrows
 
 
@@ -156,37 +153,6 @@ def grid(
         "q_idx": torch.arange(*rows, device=device).view(1, 1, -1, 1),
         "kv_idx": torch.arange(*columns, device=device).view(1, 1, 1, -1),
     }
-
-
-def to_dense(mask: Expression, lengths: Lengths) -> torch.Tensor:
-    """The Boolean matrix `[batch, heads, q_len, kv_len]` of a mask; see `Mask.to_dense`."""
-    form = bound(mask)
-    extents = resolve(form, lengths)
-    sizes = dependence(form.structure.mask, form, extents)
-    device = device_of(form)
-    indices = grid(sizes.batch, sizes.heads, (0, extents.q_len), (0, extents.kv_len), device)
-    kept = evaluate(form.structure.mask, Environment(indices, form.values))
-    return kept.expand(sizes.batch, sizes.heads, extents.q_len, extents.kv_len).clone()
-
-
-def dense_score(score: Expression, lengths: Lengths) -> torch.Tensor:
-    """The bias of a score, float32 `[batch, heads, q_len, kv_len]`; see `Score.to_dense`."""
-    if not is_additive(score.bias_node):
-        raise MaskValueError(
-            f"`{score!r}` does more to a score than adding, so no matrix of addends represents it. "
-            "Write score.mask.to_dense(…) for its mask, score.to_score_mod() for a function."
-        )
-    form = bound(score)
-    extents = resolve(form, lengths)
-    parts = (form.structure.mask, form.structure.bias)
-    counts = [dependence(part, form, extents) for part in parts]
-    shape = (max(c.batch for c in counts), max(c.heads for c in counts))
-    device = device_of(form)
-    indices = grid(*shape, (0, extents.q_len), (0, extents.kv_len), device)
-    zero = torch.zeros((), device=device)
-    kept, added = (evaluate(part, Environment(indices, form.values, zero)) for part in parts)
-    dense = torch.where(kept, added, -torch.inf)
-    return dense.expand(*shape, extents.q_len, extents.kv_len).clone()
 
 
 def device_of(form: Bound) -> torch.device:

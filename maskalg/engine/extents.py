@@ -20,7 +20,7 @@ from .. import errors
 from ..formula.derived import documents_in
 from ..formula.meaning import RULES, Interval
 from ..formula.nodes import Node
-from ..formula.parameters import Slot, plain_number
+from ..formula.parameters import INTEGERS, Slot, plain_number
 from ..formula.printing import formula_text
 from ..formula.separation import positions
 from . import messages
@@ -321,7 +321,7 @@ def _sizes(bound: Bound) -> dict[str, list[int]]:
 
 
 def _is_integer(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, INTEGERS) and not isinstance(value, bool)
 
 
 def fits_int32(bound: Bound, extents: Extents) -> bool:

@@ -7,18 +7,19 @@ process that runs the graph need not be the one that built the expression, so th
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from typing import Final, cast, get_args
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple, cast, get_args
 
 import torch
 
+from ..errors import MaskValueError
 from ..formula.expression import Expression
 from ..formula.meaning import BITWISE
 from ..formula.nodes import Node, Op, numeric
-from ..formula.parameters import Kind, Order, Parameter, Scalar, Table
+from ..formula.parameters import INTEGERS, Kind, Order, Parameter, Scalar, Table
 from ..formula.printing import named
 from . import messages
-from .normal_form import Structure, bound, known
+from .normal_form import Bound, Structure, Value, bound, known, value_of
 
 _TOKEN: Final = re.compile(r"[()]|[^\s()]+")
 _PARAMETER: Final = re.compile(r"([$@])(\w+):(bool|int|real)(\d*)(?:>=(-?\d+))?(?:~([a-z]+))?")
@@ -54,6 +55,55 @@ def structure_of(key: str) -> Structure:
     if structure.key != key:
         raise messages.not_a_key(key)
     return structure
+
+
+class ByKind(NamedTuple):
+    """The values of a structure's slots as operators take them: in three lists by kind."""
+
+    tables: list[torch.Tensor]
+    integers: list[int]
+    reals: list[float]
+
+
+def by_kind(parameters: list[Parameter]) -> ByKind:
+    """The values of parameters, in their order; `torch.compile` follows this function."""
+    found = ByKind([], [], [])
+    for value in [value_of(parameter) for parameter in parameters]:
+        if isinstance(value, torch.Tensor):
+            found.tables.append(value)
+        elif isinstance(value, INTEGERS):
+            found.integers.append(value)
+        else:
+            found.reals.append(value)
+    return found
+
+
+def form_of(
+    key: str,
+    tables: Sequence[torch.Tensor],
+    integers: Sequence[int],
+    reals: Sequence[float],
+) -> Bound:
+    """A structure with its values, which are passed as three lists by kind."""
+    structure = structure_of(key)
+    _check_counts(structure, (len(tables), len(integers), len(reals)))
+    tensors, whole, real = iter(tables), iter(integers), iter(reals)
+    values: list[Value] = [
+        next(tensors) if slot.is_table else next(whole) if slot.kind == "int" else next(real)
+        for slot in structure.slots
+    ]
+    return Bound(structure, tuple(values))
+
+
+def _check_counts(structure: Structure, found: tuple[int, int, int]) -> None:
+    integers = sum(slot.kind == "int" for slot in structure.scalars)
+    wanted = (len(structure.tables), integers, len(structure.scalars) - integers)
+    if found != wanted:
+        raise MaskValueError(
+            f"the structure {structure.key!r} takes {wanted[0]} tensors, {wanted[1]} integers and "
+            f"{wanted[2]} real numbers, got {found[0]}, {found[1]} and {found[2]}. The operators "
+            "of maskalg are called by ma.attention, which passes them."
+        )
 
 
 class _Reader:

@@ -10,11 +10,11 @@ from .. import errors
 from ..backends.call import Result
 from ..backends.results import with_sink
 from ..engine.float8 import FLOAT8, descales_of
-from ..engine.normal_form import keyed, value_of
+from ..engine.keys import by_kind
+from ..engine.normal_form import keyed
 from ..engine.pages import Pages, pages_gradient
 from ..formula.derived import follow
 from ..formula.expression import Expression
-from ..formula.parameters import INTEGERS
 from ..formula.watched import recorded, transformed
 from ..values.weights import Weight
 from . import counting, transforms
@@ -55,16 +55,7 @@ def attend_traced(
     if not torch.compiler.is_compiling():
         follow(parameters)
         counting.register()
-    tables: list[torch.Tensor] = []
-    integers: list[int] = []
-    reals: list[float] = []
-    for value_bound in [value_of(parameter) for parameter in parameters]:
-        if isinstance(value_bound, torch.Tensor):
-            tables.append(value_bound)
-        elif isinstance(value_bound, INTEGERS):
-            integers.append(value_bound)
-        else:
-            reals.append(value_bound)
+    tables, integers, reals = by_kind(parameters)
     inputs = (query, key, value, *tables)
     differentiable = torch.is_grad_enabled() and any(t.requires_grad for t in inputs)
     # A trace of torch.jit is one graph for training and for inference.

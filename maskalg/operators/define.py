@@ -22,8 +22,8 @@ from ..backends.float8 import attend_float8
 from ..backends.pages import attend_pages
 from ..backends.results import empty_gradients, empty_result, in_order_of
 from ..engine.float8 import Descales, descales_of
-from ..engine.keys import structure_of
-from ..engine.normal_form import Bound, Structure, Value
+from ..engine.keys import form_of
+from ..engine.normal_form import Bound
 from ..engine.pages import Pages
 from ..values.weights import linear, softmax
 from .inputs import check_tables, extents_of
@@ -249,29 +249,6 @@ def _gradients(
 
 def _refuse(ctx: Any, *change: Any) -> None:
     raise errors.no_double_backward()
-
-
-def form_of(key: str, tables: Tensors, integers: Sequence[int], reals: Sequence[float]) -> Bound:
-    """A structure with its values, which are passed as three lists by kind."""
-    structure = structure_of(key)
-    _check_counts(structure, (len(tables), len(integers), len(reals)))
-    tensors, whole, real = iter(tables), iter(integers), iter(reals)
-    values: list[Value] = [
-        next(tensors) if slot.is_table else next(whole) if slot.kind == "int" else next(real)
-        for slot in structure.slots
-    ]
-    return Bound(structure, tuple(values))
-
-
-def _check_counts(structure: Structure, found: tuple[int, int, int]) -> None:
-    integers = sum(slot.kind == "int" for slot in structure.scalars)
-    wanted = (len(structure.tables), integers, len(structure.scalars) - integers)
-    if found != wanted:
-        raise errors.MaskValueError(
-            f"the structure {structure.key!r} takes {wanted[0]} tensors, {wanted[1]} integers and "
-            f"{wanted[2]} real numbers, got {found[0]}, {found[1]} and {found[2]}. The operators "
-            "of maskalg are called by ma.attention, which passes them."
-        )
 
 
 def call_of(

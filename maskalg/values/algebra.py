@@ -332,7 +332,7 @@ class Mask(WithMask):
 
         Batch and heads have size 1 where the mask does not depend on them.
         """
-        from ..engine.evaluate import to_dense
+        from ..engine.dense import to_dense
 
         return to_dense(self, Lengths(q_len, kv_len, batch, heads))
 
@@ -656,7 +656,7 @@ class Score(WithMask):
         Raises:
             MaskValueError: a bias that does more than adding, such as `softcap`.
         """
-        from ..engine.evaluate import dense_score
+        from ..engine.dense import dense_score
 
         return dense_score(self, Lengths(q_len, kv_len, batch, heads))
 
