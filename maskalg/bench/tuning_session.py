@@ -21,14 +21,14 @@ from ..tiles.tuned.choices import NOTHING_TUNED, Choice, Choices, Kernel, Key, t
 from ..tiles.tuned.store import Machine, Unusable, path_of, read, write
 from ..values.biases import alibi
 from ..values.masks import causal, document, shared_prefix, sliding
-from .cases import Case, Shape, documents, mask_of, rows
+from .cases import Case, Shape, documents, rows
 from .contenders import inputs_of
 from .measure import interleaved
 from .tuning import Finding, search
 
 LENGTH: Final = 8192
 _TAKEN: Final = (
-    "full", "causal", "window", "document", "documents of 256", "documents of 5000",
+    "full", "causal", "window", "document", "documents of 256",
     "document & window", "alibi", "softcap", "dense mask", "dense bias",
 )  # fmt: skip
 
@@ -41,6 +41,8 @@ def tuning_cases(head_dim: int, device: str) -> dict[str, Case]:
     known = rows(shape, device)
     slopes = torch.exp2(-8 * torch.arange(1, heads + 1, device=device) / heads)
     ids = document(documents(LENGTH, 1000, device))
+    # Long enough at every head dimension: `LONG_DOCUMENT`.
+    long = causal & document.from_lengths([7 * LENGTH // 8, LENGTH // 8], device=device)
     bias = alibi(slopes)
     starts = [0, *range(LENGTH // 4, LENGTH + 1, LENGTH // 8)]  # of a prompt and its answers
     rollouts = shared_prefix.from_cu_seqlens(starts, [-1] + [0] * (len(starts) - 2), device=device)
@@ -48,7 +50,8 @@ def tuning_cases(head_dim: int, device: str) -> dict[str, Case]:
         "full + alibi": Case(shape, bias),
         "window + alibi": Case(shape, causal & sliding(1024) + bias),
         "document + alibi": Case(shape, causal & ids + bias),
-        "documents of 5000 + alibi": Case(shape, mask_of(known["documents of 5000"]) + bias),
+        "long documents": Case(shape, long),
+        "long documents + alibi": Case(shape, long + bias),
         "rollouts": Case(shape, rollouts),
         "rollouts + alibi": Case(shape, rollouts + bias),
         "document & window + alibi": Case(shape, causal & ids & sliding(1024) + bias),

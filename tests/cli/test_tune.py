@@ -90,13 +90,15 @@ def test_a_cache_that_cannot_be_written(session, cache, capsys):
 
 
 def test_what_is_asked_for(session):
-    everything = ["full", "causal", "window", "document", "documents of 256", "documents of 5000"]
+    everything = ["full", "causal", "window", "document", "documents of 256", "document & window"]
     assert main(["tune", "--dry-run"]) == 0
     assert list(session[0].cases[:6]) == everything and len(session[0].cases) == 18
     assert (session[0].dims, session[0].dtype) == ((64, 128), torch.bfloat16)
     assert session[0].kernels == ("forward", "queries", "keys")
     kinds = session[0].kinds("forward", 128)
     assert set(kinds) == {(pattern, biased) for pattern in PATTERNS for biased in (False, True)}
+    of_64 = session[0].kinds("forward", 64)
+    assert of_64["long documents", False] == ["long documents"]
     assert kinds["dense", True] == ["alibi", "softcap"]
     of_gradients = session[0].kinds("keys", 128)
     assert set(kinds) - set(of_gradients) == {
@@ -104,7 +106,7 @@ def test_what_is_asked_for(session):
         ("long paths", False), ("long paths", True),
     }  # fmt: skip
     assert of_gradients["reading", True] == [
-        "document + alibi", "documents of 5000 + alibi", "rollouts + alibi",
+        "document + alibi", "long documents + alibi", "rollouts + alibi",
     ]  # fmt: skip
     some = ["tune", "--dry-run", "--dim", "128", "--dtype", "float32", "--cases", "causal,alibi"]
     assert main([*some, "--forward"]) == main([*some, "--backward"]) == 0
@@ -122,7 +124,7 @@ def test_what_is_found_is_printed_and_kept(session, capsys):
     assert "best   64x128, 4 warps, 2 stages" in printed
     assert "left out: 32x32, 4 warps, 2 stages: its result is 3.0e-01" in printed
     assert "16x16" not in printed
-    assert f"1 of 74 kept in {store.path_of(H200)}" in printed
+    assert f"1 of 76 kept in {store.path_of(H200)}" in printed
     kept = store.read(store.path_of(H200), H200).by_key
     # What was measured again and not faster is the table's again; the rest is as it was.
     assert set(kept) == {KEY, Key("keys", 128, 2, "dense", False)}
@@ -140,7 +142,7 @@ def test_an_interrupted_run_keeps_what_it_found(session, capsys, monkeypatch):
 
     monkeypatch.setattr(tuning_session, "findings", interrupted)
     assert main(["tune"]) == 130
-    assert "interrupted\n1 of 74 kept in" in capsys.readouterr().out
+    assert "interrupted\n1 of 76 kept in" in capsys.readouterr().out
     assert set(store.read(store.path_of(H200), H200).by_key) == {KEY}
 
 
@@ -155,7 +157,7 @@ def test_without_triton(session, capsys, monkeypatch):
 
 def test_a_dry_run_keeps_nothing(session, cache, capsys):
     assert main(["tune", "--dry-run"]) == 0
-    assert "1 of 74 would be kept; nothing was (--dry-run)" in capsys.readouterr().out
+    assert "1 of 76 would be kept; nothing was (--dry-run)" in capsys.readouterr().out
     assert not cache.exists()
 
 
