@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Any, Final, cast
@@ -215,8 +216,8 @@ _RULES: Final[dict[str, Callable[[Meaning, Node], Term]]] = {
     "mod": lambda meaning, node: meaning(node.args[0]) % _divisor(meaning, node.args[1]),
     "div": lambda meaning, node: terms.apply("divide", *map(meaning.real, node.args)),
     "pow": lambda meaning, node: terms.apply("power", *map(meaning.real, node.args)),
-    "ge": _compared(terms.greater_equal, "greater or equal"),
-    "gt": _compared(terms.greater, "greater"),
+    "ge": _compared(operator.ge, "greater or equal"),
+    "gt": _compared(operator.gt, "greater"),
     "eq": _compared(terms.equal, "equal"),
     "and": lambda meaning, node: terms.both(*map(meaning, node.args)),
     "or": lambda meaning, node: terms.either(*map(meaning, node.args)),

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any, Final, Literal
 from weakref import WeakKeyDictionary
 
@@ -353,7 +354,7 @@ class _Query:
             return found
         if op in ("whole", "real_of", "of_bits") or op.startswith("bit"):
             return self._function(op, args, term.sort)
-        return self._plainly(op, args)
+        return _PLAINLY[op](z3, *args)
 
     def _is_computed(self, part: Term) -> bool:
         """Whether z3 has the operation, so that it needs no laws."""
@@ -374,27 +375,25 @@ class _Query:
         self._laws.append(z3.Implies(args[1] >= 1, found == most - other))
         return found
 
-    def _plainly(self, op: str, args: list[Any]) -> Any:
-        z3 = self._z3
-        if op in ("least", "most"):
-            found = args[0]
-            for arg in args[1:]:
-                smaller = arg < found if op == "least" else arg > found
-                found = z3.If(smaller, arg, found)
-            return found
-        if op == "sign":
-            return z3.If(args[0] < 0, z3.IntVal(-1), z3.IntVal(0))
-        if op in ("true", "false"):
-            return z3.BoolVal(op == "true")
-        return {
-            "at_least": lambda: args[0] >= 0,
-            "zero": lambda: args[0] == 0,
-            "no": lambda: z3.Not(args[0]),
-            "both": lambda: z3.And(*args),
-            "either": lambda: z3.Or(*args),
-            "same": lambda: args[0] == args[1],
-            "choice": lambda: z3.If(*args),
-        }[op]()
+
+def _extreme(z3: Any, less: bool, args: Sequence[Any]) -> Any:
+    return reduce(lambda x, y: z3.If(y < x if less else y > x, y, x), args)
+
+
+_PLAINLY: Final[dict[str, Callable[..., Any]]] = {
+    "least": lambda z3, *args: _extreme(z3, True, args),
+    "most": lambda z3, *args: _extreme(z3, False, args),
+    "sign": lambda z3, x: z3.If(x < 0, z3.IntVal(-1), z3.IntVal(0)),
+    "true": lambda z3: z3.BoolVal(True),
+    "false": lambda z3: z3.BoolVal(False),
+    "at_least": lambda z3, x: x >= 0,
+    "zero": lambda z3, x: x == 0,
+    "no": lambda z3, x: z3.Not(x),
+    "both": lambda z3, *args: z3.And(*args),
+    "either": lambda z3, *args: z3.Or(*args),
+    "same": lambda z3, x, y: x == y,
+    "choice": lambda z3, *args: z3.If(*args),
+}
 
 
 def settled(

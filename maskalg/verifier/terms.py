@@ -49,10 +49,13 @@ class Term:
         return add(self, _term_of(other))
 
     def __sub__(self, other: Term | int) -> Term:
-        return subtract(self, _term_of(other))
+        total = polynomial(self)
+        for atoms, times in polynomial(_term_of(other)).items():
+            total[atoms] = total.get(atoms, 0) - times
+        return _of_polynomial(total)
 
     def __rsub__(self, other: int) -> Term:
-        return subtract(number(other), self)
+        return number(other) - self
 
     def __mul__(self, other: Term | int) -> Term:
         return multiply(self, _term_of(other))
@@ -66,7 +69,7 @@ class Term:
         return remainder(self, _term_of(other))
 
     def __neg__(self) -> Term:
-        return negate(self)
+        return _of_polynomial({atoms: -times for atoms, times in polynomial(self).items()})
 
     def __ge__(self, other: Term | int) -> Term:
         return at_least(self - other)
@@ -206,17 +209,6 @@ def multiply(*factors: Term) -> Term:
                 both = tuple(sorted((*atoms, *others), key=lambda atom: atom.serial))
                 row[both] = row.get(both, 0) + times * more
         total = row
-    return _of_polynomial(total)
-
-
-def negate(term: Term) -> Term:
-    return _of_polynomial({atoms: -times for atoms, times in polynomial(term).items()})
-
-
-def subtract(left: Term, right: Term) -> Term:
-    total = polynomial(left)
-    for atoms, times in polynomial(right).items():
-        total[atoms] = total.get(atoms, 0) - times
     return _of_polynomial(total)
 
 
@@ -477,14 +469,6 @@ def at_least(x: Term) -> Term:
     if _leads_negative(x):
         return no(_term("at_least", "bool", (minus_one,)))
     return _term("at_least", "bool", (x,))
-
-
-def greater_equal(left: Term, right: Term) -> Term:
-    return at_least(subtract(left, right))
-
-
-def greater(left: Term, right: Term) -> Term:
-    return at_least(subtract(subtract(left, right), number(1)))
 
 
 def within(low: Term, x: Term, end: Term) -> Term:

@@ -23,8 +23,8 @@ FACTOR, SHIFT = terms.variable("factor"), terms.variable("shift")
 
 def between(low, term, high):
     return [
-        terms.greater_equal(term, terms.number(low)),
-        terms.greater_equal(terms.number(high), term),
+        term >= low,
+        high >= term,
     ]
 
 
@@ -38,13 +38,13 @@ def test_division(name, of):
     given = [*between(low, X, high), *between(1, C, high)]
     (found,) = settled(given, [found])
     if name == "floor_div":
-        assert prove(given, terms.equal(found, terms.quotient(X, C))).outcome == "proved"
+        assert prove(given, terms.equal(found, X // C)).outcome == "proved"
         return
     # Between 0 and c - 1, and x less a multiple of c.
-    inside = [terms.at_least(found), terms.greater(C, found)]
-    one_less = terms.quotient(terms.subtract(X, terms.number(1)), C)
-    wholes = [terms.quotient(X, C), one_less, terms.add(one_less, terms.number(1))]
-    multiples = [terms.subtract(X, terms.multiply(C, whole)) for whole in wholes]
+    inside = [found >= 0, found < C]
+    one_less = (X - 1) // C
+    wholes = [X // C, one_less, one_less + 1]
+    multiples = [X - C * whole for whole in wholes]
     some = terms.either(*[terms.equal(found, multiple) for multiple in multiples])
     assert prove(given, terms.both(*inside, some)).outcome == "proved"
 
@@ -76,8 +76,8 @@ def quotient_of(source, shift):
 def test_the_text_of_a_quotient(shift):
     """It is floor(floor(2 x m / 2**32) / 2**s), and of its mutants only those that are as well."""
     source, s = kernel_source("integers"), terms.number(shift)
-    high = terms.quotient(terms.multiply(terms.number(2), X, FACTOR), terms.number(2**32))
-    wanted = terms.quotient(high, terms.number(2**shift))
+    high = 2 * X * FACTOR // 2**32
+    wanted = high // 2**shift
     assert quotient_of(source, s) is wanted
     mutants = [mutant for mutant in of_triton(source) if mutant.function == "quotient"]
     accepted = []
@@ -162,14 +162,14 @@ def test_wrong_factors_are_seen():
 def test_divisions_of_numbers_with_the_other_sign():
     """Which of two sides leads with a sign depends on which one was read first."""
     x, y, z = X, terms.variable("y"), terms.variable("z")
-    of_three = [terms.subtract(terms.subtract(terms.number(-1), x), y), terms.add(x, z)]
+    of_three = [-1 - x - y, x + z]
     known = [terms.equal(each, terms.number(0)) for each in of_three]
-    known.append(terms.greater_equal(C, terms.number(1)))
-    lacking = terms.subtract(C, terms.number(1))
+    known.append(C >= 1)
+    lacking = C - 1
     for claim in (
         terms.same(terms.divides(C, x), terms.divides(C, z)),
-        terms.equal(terms.add(terms.remainder(x, C), terms.remainder(y, C)), lacking),
-        terms.equal(terms.add(terms.quotient(x, C), terms.quotient(y, C)), terms.number(-1)),
+        terms.equal(x % C + y % C, lacking),
+        terms.equal(x // C + y // C, terms.number(-1)),
     ):
         verdict = prove(known, claim, 1000)
         assert verdict.outcome == "proved", verdict

@@ -204,7 +204,7 @@ def test_extreme_integers_become_real_numbers(op, dtype):
 @pytest.mark.parametrize("op", ["bitand", "bitor", "bitxor"])
 def test_signs_of_bitwise_operations(op):
     x, y, z = map(terms.variable, "xyz")
-    found = terms.at_least(terms.bitwise(op, terms.bitwise(op, x, y), z))
+    found = terms.bitwise(op, terms.bitwise(op, x, y), z) >= 0
     for n in range(8):
         values = {name: -3 if n >> place & 1 else 5 for place, name in enumerate("xyz")}
         a, b, c = values.values()
@@ -216,9 +216,9 @@ def test_signs_of_bitwise_operations(op):
 def test_equal_remainders(c):
     """Of sums of remainders, which are written as one condition of divisibility."""
     x, y, n = terms.variable("x"), terms.variable("y"), terms.number(c)
-    a, b = (terms.remainder(each, n) for each in (x, y))
-    last = terms.subtract(n, terms.number(1))
-    pairs = [(a, last), (terms.add(a, b), last), (a, b), (a, terms.number(0)), (last, a)]
+    a, b = (each % n for each in (x, y))
+    last = n - 1
+    pairs = [(a, last), (a + b, last), (a, b), (a, terms.number(0)), (last, a)]
     for left, right in pairs:
         found = terms.equal(left, right)
         for i in range(-6, 7):
@@ -232,8 +232,8 @@ def test_z3_is_told_each_law_once():
     """Also where the quotient and the remainder of one division stand in several questions."""
     pytest.importorskip("z3")
     x, c, d = map(terms.variable, "xcd")
-    inner = terms.quotient(x, c) + terms.remainder(x, c)
-    claim = terms.at_least(terms.quotient(inner, d) + terms.remainder(inner * c, d))
+    inner = (x // c) + (x % c)
+    claim = (inner // d) + (inner * c % d) >= 0
     for _ in range(2):
         query = solve._Query(False, 1000)
         query.ask([claim])

@@ -21,7 +21,7 @@ import torch
 from ...engine import long_integers
 from ...formula.meaning import MOST_WHOLE
 from .. import terms
-from ..meaning import NotDefined, inside
+from ..meaning import NotDefined, place
 from ..terms import Table, Term
 from .library import Long, floored, where_known
 from .triton import REALS, alike, compared, extreme, of_conditions, of_integers
@@ -119,15 +119,13 @@ class _Captured:
         indices = index if isinstance(index, tuple) else (index,)
         if len(indices) != len(self._shape):
             raise NotDefined(f"{len(indices)} indices of {len(self._shape)} axes")
-        at, known = terms.number(0), []
-        for part, size in zip(indices, self._shape, strict=True):
-            number = _number(part)
-            if number.type.kind != "int":
-                raise NotDefined("an index that is no integer")
-            count = terms.number(size)
-            known += [number.term >= 0, count > number.term]
-            # Clamping changes nothing where the index is inside, and is how the formula reads.
-            at = at * count + inside(number.term, count)
+        numbers, counts = list(map(_number, indices)), list(map(terms.number, self._shape))
+        if any(number.type.kind != "int" for number in numbers):
+            raise NotDefined("an index that is no integer")
+        known = [law for number, count in zip(numbers, counts, strict=True)
+                 for law in (number.term >= 0, count > number.term)]  # fmt: skip
+        # Clamping changes nothing where the index is inside, and is how the formula reads.
+        at = place([number.term for number in numbers], counts)
         return Traced(Number(where_known(known, terms.entry(self._table, at), at), self._entries))
 
 

@@ -517,7 +517,7 @@ _OF_CONDITIONS: Final[dict[type, Rule]] = {
     ast.BitXor: lambda x, y: ~terms.same(x, y),
 }  # fmt: skip
 WRAPPING: Final[dict[type, Rule]] = {
-    ast.Add: terms.add, ast.Sub: terms.subtract, ast.Mult: terms.multiply,
+    ast.Add: terms.add, ast.Sub: operator.sub, ast.Mult: terms.multiply,
 }  # fmt: skip
 _WITHIN: Final[dict[type, Rule]] = {
     ast.FloorDiv: terms.truncated_quotient, ast.Mod: terms.truncated_remainder,

@@ -258,14 +258,8 @@ LEMMAS: Final[tuple[Proof, ...]] = (
     ("skeleton.united", "returns the same keys, in disjoint intervals in order", _united),
     ("skeleton.meets", "if false, no key of the block lies in an interval", _meets),
     ("skeleton.holds", "if true, all keys of the block lie in intervals", _holds),
-    (
-        "skeleton.may_drop",
-        "if false, all keys of the block are kept and none is dropped",
-        _may_drop,
-    ),
-    (
-        "skeleton.over_blocks",
-        "visits each kept key once and no other, masked unless no key is dropped",
-        _blocks,
-    ),
-)
+    ("skeleton.may_drop",
+     "if false, all keys of the block are kept and none is dropped", _may_drop),
+    ("skeleton.over_blocks",
+     "visits each kept key once and no other, masked unless no key is dropped", _blocks),
+)  # fmt: skip

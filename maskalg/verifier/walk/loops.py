@@ -279,7 +279,7 @@ class Walker:
             if counter is None:
                 assert isinstance(loop, ast.While)
                 return as_number(reader.evaluated(loop.test, scope)).as_condition
-            return terms.greater(as_number(ends[1]).term, scope[counter].term)
+            return terms.at_least(as_number(ends[1]).term - scope[counter].term - 1)
 
         before = [self._stated(reader, each, scope) for each in invariants]
         # A turn.
