@@ -50,10 +50,10 @@ def statistics_of(
     q_len,
     WEIGHTED: tl.constexpr,
 ):
-    """statistic (lse with the sink in units of log 2, or 1 / z) and delta of queries m, from their
-    `product` dO . O.
+    """statistic and delta of queries m, whose dO . O is `product`.
 
-    Past the length, and for a query that keeps nothing, weights become 0. Without an lse z is 1.
+    statistic is the lse, sink included, in units of log 2; WEIGHTED it is 1 / z. Past the length,
+    and for a query that keeps nothing, weights become 0. Without an lse z is 1.
     """
     inside = m < q_len
     delta = product

@@ -282,8 +282,8 @@ def join(
 ):  # fmt: skip
     """Maximum, sum of weights and sums of weighted values of a row, from parts in their order.
 
-    Its parts are rows `first`, `first + step` and so on, `splits` of them, of part and statistic,
-    whose number of rows is the product of `rows`.
+    The parts of the row are the `splits` rows `first`, `first + step` and so on of part and
+    statistic, which have as many rows as the product of `rows`.
     """
     e = tl.arange(0, VALUE_PAD)
     of_maxima = statistic_ptr + first

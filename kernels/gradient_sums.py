@@ -1,8 +1,8 @@
-"""Kernels beside the one that computes all gradients in one pass: turns of programs, and dQ.
+"""Kernels that run before and after `hopper_gradients`: the turns of its programs, and dQ.
 
-Invariants are those of `runs.py`; `stored` is what stands in memory for tile t of a row. `turns`
-goes over rows: of any row r, `stored` are the numbers in both halves, and `visits_before(n)` is how
-many rows before n visit the tile.
+Comments state invariants in the words of `runs.py`; `stored` are the numbers in memory for tile t
+of a row. For `turns`, which goes over rows, `stored` are the numbers of any row r in both halves,
+and `visits_before(n)` is the number of rows before n that visit the tile.
 """
 
 import triton

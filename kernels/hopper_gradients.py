@@ -338,9 +338,9 @@ def hopper_gradients(
     members, together, turned: the heads of a program and the order of programs, see `hopper_order`.
     key_sum, value_sum: float32 `[batch, key-value heads, 128 rows, dim]` and part_counter, a zero
     for each 64 keys, if a program does not have all query heads of a key-value head; else None.
-    counter: a zero for each part of `tiles` tiles of queries of each head, which becomes the number
-    of programs that added to it; turn, from `turns`: how many add before a program. A tile with a
-    counter of zero was not written.
+    counter: a counter for each part of `tiles` tiles of queries of each head, zero before the call,
+    which counts the programs that added to it; turn, from `turns`: the number of programs that add
+    before a program does. A tile whose counter stays zero was not written.
     """
     S = (
         S0, S1, S2, S3, S4, S5, S6, S7, S8, S9, S10, S11,

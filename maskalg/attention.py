@@ -129,9 +129,9 @@ def attention(
         pages: where the keys and values of each request lie, if `key` and `value` are pages,
             `[pages, page_size, kv_heads, dim]` with any strides: see `Pages`. They may be int8
             or float8_e4m3fn beside a query of a wider dtype. For inference.
-        nan_safe: on a GPU, True confines NaN and infinities to the queries and keys that the mask
-            keeps together with them; otherwise they may reach others of a tile. A query that keeps
-            a key or value which is not finite is NaN in all dimensions. It costs a copy of keys and
+        nan_safe: on a GPU, True confines the effect of NaN and infinities to pairs that the mask
+            keeps; otherwise they may reach other queries and keys of a tile. A query that keeps a
+            key or value which is not finite is NaN in all dimensions. It costs a copy of keys and
             values, and in the backward pass also of queries and outputs. Other backends ignore it:
             keys and values that no query keeps have no effect there.
         backend: "triton", "cpu", "reference" or "aligned" (the same bits however documents are
@@ -194,7 +194,7 @@ def attention(
 def traced(query: torch.Tensor, backend: str) -> bool:
     """Whether a tracer or a mode watches the call, and must see one operator instead of its parts.
 
-    That is torch.compile and torch.export, torch.jit.trace, the transforms of torch.func, dispatch
+    Such are torch.compile and torch.export, torch.jit.trace, the transforms of torch.func, dispatch
     modes (fake tensors, selective checkpointing, counters) and tensors of other classes. Plain
     calls skip the operator, which costs tens of microseconds. The reference backend shows its
     differentiable operations instead, except to torch.compile and torch.jit.trace, which do not

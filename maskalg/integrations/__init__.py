@@ -1,1 +1,1 @@
-"""maskalg in the models of other libraries; each module is imported by those who want it."""
+"""maskalg as the attention of other libraries' models: import the module of your library."""

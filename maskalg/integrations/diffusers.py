@@ -5,8 +5,8 @@
     model(..., joint_attention_kwargs={"attention_mask": maskalg.sliding_tile(...)})
 
 Importing this module registers the backend, for the functions that go through
-`dispatch_attention_fn`. The registry is private to diffusers, so it is looked for, and missed by
-name where it has changed.
+`dispatch_attention_fn`. The registry is private to diffusers; if a release has changed it, an error
+names the missing part.
 
 Source: `diffusers.models.attention_dispatch` of diffusers 0.42.
 """
@@ -53,9 +53,9 @@ def attend(
         attn_mask: an expression; or a tensor, Boolean or added to the scores, `[batch, kv_len]`
             or what broadcasts to `[batch, heads, q_len, kv_len]`.
         dropout_p: 0; anything else is refused.
-        is_causal: the mask is `causal`.
+        is_causal: True stands for the mask `causal`.
         scale: factor of q . k, by default `1 / sqrt(head_dim)`.
-        enable_gqa: heads are grouped wherever `kv_heads` is smaller, whatever this says.
+        enable_gqa: ignored; heads are grouped if `kv_heads` is smaller than `heads`.
         mask_expr: an expression, passed as `attention_kwargs={"mask_expr": …}`.
         _parallel_config: None; context parallelism is refused.
 
@@ -77,7 +77,7 @@ def attend(
 def _expression(
     attn_mask: Expression | torch.Tensor | None, is_causal: bool, mask_expr: Expression | None
 ) -> Expression | None:
-    """The one mask that was given, in whichever of the three ways."""
+    """The mask, given by one of the three arguments; None if none was given."""
     given = [
         mask for mask in (attn_mask, causal if is_causal else None, mask_expr) if mask is not None
     ]

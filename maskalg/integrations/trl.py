@@ -59,8 +59,9 @@ def attend(
         tree_cu_seqlens_k: int32 `[segments + 1]`, where their paths begin in `tree_kv_index`.
         tree_max_seqlen_q: tokens of the longest segment; not needed here.
         tree_max_seqlen_k: tokens of the longest path; not needed here.
-        sliding_window: of how many tokens of its path, itself included, a token sees the last.
-        options: what `maskalg.integrations.transformers.attend` takes besides: `scaling`,
+        sliding_window: a token keeps this many tokens at the end of its path, itself included;
+            None keeps the whole path.
+        options: further arguments of `maskalg.integrations.transformers.attend`: `scaling`,
             `softcap`, sinks (`s_aux`), dropout (refused).
 
     Returns:

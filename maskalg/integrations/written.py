@@ -1,4 +1,4 @@
-"""Masks that a model has written out, as expressions."""
+"""Expressions from the mask tensors that a model has written out."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from ..values.masks import dense
 
 
 def from_tensor(tensor: torch.Tensor) -> Mask | Score:
-    """A Boolean tensor, or one that is added to the scores.
+    """The expression of a mask tensor: Boolean, True where kept, or numbers added to the scores.
 
-    Masked places of the latter hold the lowest number of the dtype, or -inf: they keep nothing, so
-    that a query without a key has output 0.
+    In added numbers, the lowest number of the dtype or -inf stands for a dropped pair. Such pairs
+    become a mask, so that a query without a key has output 0.
 
     Args:
         tensor: `[q, k]`, `[heads, q, k]` or `[batch, heads, q, k]`, sizes of 1 broadcast.

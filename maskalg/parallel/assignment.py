@@ -6,7 +6,7 @@ the difference of two chunks, so at some place it is the share to within that di
 window is the first rank's. Join the ends, and go on with the remaining chunks and ranks. Each rank
 makes at most two cuts. (Two thieves of a necklace with two kinds of beads need two: Alon, 1987.)
 
-Among the good places, the one is taken whose new cuts the fewest keys must cross.
+Among the good places, the window stops where the fewest keys must cross the new cuts.
 """
 
 from __future__ import annotations

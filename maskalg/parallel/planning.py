@@ -101,8 +101,8 @@ class Plan:
     def received(self, layer: int = 0) -> NDArray[np.int64]:
         """Tokens whose keys and values each rank receives from others, int64 `[ranks]`.
 
-        In one layer with mask number `layer`. A token is `2 * kv_heads * head_dim` numbers, and
-        as many gradients return.
+        For one layer that has the plan's mask number `layer`. Each token has `2 * kv_heads *
+        head_dim` numbers, and as many gradients return.
         """
         of_others = self.needed[layer].copy()
         of_others[self.owner, np.arange(len(self.owner))] = False

@@ -37,7 +37,7 @@ class Call:
 
 @dataclass(frozen=True, eq=False)
 class Ranges:
-    """Tokens cut into ranges, so that all tokens of a range lie in the same calls.
+    """Tokens cut into ranges: all tokens of a range are in the same calls.
 
     Attributes:
         parts: each range, and the calls it lies in, each with its place among that call's tokens.
@@ -97,8 +97,11 @@ class Ranges:
 
 
 def room_in(whole: torch.Tensor, tokens: slice) -> torch.Tensor | None:
-    """The tokens of a tensor laid out by `empty_result`, if they can be a room of `backends.Call`:
-    kernels must address them like a tensor of their own."""
+    """These tokens of a tensor, as a view that a call may write its result to.
+
+    None if kernels cannot address the view like a tensor of its own. `empty_result` laid out
+    `whole`; `backends.Call` describes the `room` of a call.
+    """
     batch, _, count, dim = whole.shape
     if batch > 1 and tokens.stop - tokens.start < count:
         return None

@@ -25,9 +25,10 @@ class Hop:
 
     Attributes:
         send: own tokens to send, those to rank 0 first.
-        sent: where their returned gradients are added, as pairs: rows of the gradients, and places
-            in `Steps.sent` or, if that is None, own tokens. No pair has a place twice.
-        to, back: how many tokens go to each rank, and come from each.
+        sent: pairs that say where the returned gradients of sent tokens are added: rows of the
+            gradients, and places in `Steps.sent` or, if that is None, own tokens. No pair has a
+            place twice.
+        to, back: how many tokens go to each rank, and how many come from each.
         order: sorts received rows by token.
         unsorted: the inverse of `order`.
         calls: the calls of attention to the received keys, sorted by token.

@@ -55,8 +55,8 @@ class Needs:
     def crossing(self) -> Reals:
         """The cost of a cut before each chunk, float64 `[chunks + 1]`, in chunks of keys.
 
-        The keys before the cut that some query after it needs count, and the keys after the cut
-        that some query before it needs.
+        The cost is the number of keys before the cut that some query after it needs, plus the
+        number of keys after the cut that some query before it needs.
         """
         chunks = len(self.tiles)
         place = np.arange(chunks)

@@ -244,7 +244,7 @@ class Mask(WithMask):
         batch: int | None = None,
         heads: int | None = None,
     ) -> Place | None:
-        """A pair `(batch, head, q_idx, kv_idx)` that either this mask or `other` keeps, not both.
+        """A pair `(batch, head, q_idx, kv_idx)` that exactly one of this mask and `other` keeps.
 
         None if no such pair was found; `ma.equivalent` proves that there is none. Without lengths,
         small positions and positions near the numbers of the formulas are tried.

@@ -1,4 +1,4 @@
-"""The catalogue's entries, found in their folder: a module that has an `__all__` is one."""
+"""Finds the entries of the catalogue: the modules of a folder that have an `__all__`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def public(package: str) -> dict[str, object]:
 
 
 def rows(package: str) -> dict[str, Any]:
-    """The rows of the catalogue that the entries of a package have, by name."""
+    """The `rows()` of all entries of a package, by name."""
     return {
         name: row
         for entry in entries(package)

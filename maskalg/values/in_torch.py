@@ -61,16 +61,16 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def as_in_torch(function: _Function) -> _Function:
-    """The function, which torch's function of the same name becomes for expressions."""
+    """Let torch's function of the same name call this function for expressions; returns it."""
     _SAME[getattr(torch, function.__name__)] = function
     return function
 
 
 class InTorch:
-    """An expression that functions of torch take where an operator or a function here is the same.
+    """An expression for torch's functions that have the meaning of an operator or a function here.
 
-    A method of a tensor is refused, which lets Python ask the operator of the expression. Of NumPy,
-    operators alone reach an expression, and not for each entry of an array.
+    Methods of a tensor are refused, so that Python asks the expression's operator instead. NumPy's
+    operators reach an expression too, once for a whole array and not for each entry.
     """
 
     __slots__ = ()

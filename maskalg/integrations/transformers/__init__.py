@@ -37,8 +37,8 @@ NAME: Final = "maskalg"
 def register() -> None:
     """Register "maskalg"; importing the module has done so.
 
-    With its mask: without one, decoders would be given none at all. Continuous batching gives
-    layers lengths in place of a mask.
+    The mask function is registered too: without it, transformers would give decoders no mask.
+    Continuous batching gives layers lengths instead of a mask.
     """
     AttentionInterface.register(NAME, attend)
     AttentionMaskInterface.register(NAME, make_mask)

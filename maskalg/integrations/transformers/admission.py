@@ -1,8 +1,8 @@
-"""The doors in transformers that know its own attention names only.
+"""Parts of transformers that accept only its own names of attention, made to accept one more.
 
-Continuous batching has a closed list of names; it is opened for this one. Some models take their
-attention layers from tables of their own, in which this name is missing; an error says so, in place
-of a bare `KeyError`. It relies on methods of transformers 5.19 and later (tested: 5.19, 5.23 and
+Continuous batching has a closed list of names, to which the name is added. Some models take their
+attention layers from tables of their own, in which the name is missing; an error says so, in place
+of a bare `KeyError`. This relies on methods of transformers 5.19 and later (tested: 5.19, 5.23 and
 5.24):
 
 - `ContinuousBatchingManager.switch_to_cb_friendly_attn(model, …)` refuses names that are not its

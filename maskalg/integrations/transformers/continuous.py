@@ -60,8 +60,9 @@ class Handed(NamedTuple):
     Attributes:
         key: `[1, kv_heads, keys, head_dim]`.
         value: `[1, kv_heads, keys, head_dim]`.
-        in_place: whether they are of this step alone, not yet in the pool, where the others are
-            read; else those of all requests, one behind another.
+        in_place: True for the keys of this step alone, which are not yet in the pool, where
+            attention reads the earlier ones; False for the keys of all requests, one request
+            after another.
     """
 
     key: torch.Tensor
@@ -213,10 +214,11 @@ def hand_over(
     *,
     unchanged: bool | None = None,
 ) -> Handed:
-    """What a layer computes with: the step's keys, or those of all its requests, copied in order.
+    """Keys and values that a layer gets: the step's own, or copies of those of all its requests.
 
-    Where they are copied, the step's keys are written, too. They are not copied where attention
-    receives the same tensors and reads the pool, unless a window's ring is overwritten.
+    Keys are copied in order, after the step's keys are written into the pool. They are not copied
+    if attention gets the step's own tensors and reads the pool, unless a window's ring is
+    overwritten.
 
     Args:
         of: the cache's allocator for layers of this kind.
@@ -226,7 +228,8 @@ def hand_over(
         read: the row in the pool of each key.
         write: the rows into which the step's keys go.
         most_queries: the most tokens of a request.
-        unchanged: whether attention receives the same tensors; by default, whether it was seen to.
+        unchanged: whether attention gets the tensors that the cache handed to the layer; by
+            default, whether it did in earlier steps.
     """
     if unchanged is None:
         unchanged = _unchanged(of).get(layer, False)

@@ -1,4 +1,4 @@
-"""What a layer of a model asks for, beside its mask: refused, or made a term of the scores."""
+"""Options of a model's layer beside its mask: each is refused, or becomes a term of the scores."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _KNOWN: Final = frozenset(
 
 
 def check_layer(module: torch.nn.Module, dropout: float, options: dict[str, Any]) -> None:
-    """Refuse what a layer asks for and no kernel computes."""
+    """Refuse options of a layer that no kernel computes."""
     if dropout > 0 and module.training:
         raise messages.model_dropout(dropout, getattr(module, "config", None))
     if options.pop("output_attentions", None):

@@ -36,10 +36,10 @@ _OWN: Final[dict[int, Mask | Score]] = {}  # by identity of a model's configurat
 
 @contextmanager
 def use_mask(model: torch.nn.Module, mask: Mask | Score) -> Iterator[None]:
-    """A mask of one's own in all layers, whatever calls the model, such as `generate`.
+    """Use a mask of your own in all layers, also where `generate` calls the model.
 
-    It takes the place of every mask that the model composes. It speaks of positions in the row,
-    padding included, and follows those of a cache; padding is dropped by itself.
+    It replaces every mask that the model composes. Its positions count tokens of the row, padding
+    and tokens of a cache included. Padding is dropped in any case.
 
     Args:
         model: a model of transformers with `attn_implementation="maskalg"`.

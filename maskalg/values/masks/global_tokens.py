@@ -1,4 +1,4 @@
-"""Tokens that see and are seen by everything."""
+"""Tokens that keep every key and are kept by every query."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys that are no padding."""
+"""Masks that drop padding."""
 
 from __future__ import annotations
 

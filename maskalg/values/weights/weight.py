@@ -60,7 +60,7 @@ class Weight:
 
     @property
     def tensors(self) -> dict[str, torch.Tensor]:
-        """Its tensors, by the names `bind` takes."""
+        """The tensors of the weight function, by the names `bind` takes."""
         if isinstance(self.sink, torch.Tensor):
             return {"sink": self.sink}
         values = {} if self.formula is None else self.formula.parameters
