@@ -64,7 +64,8 @@ class Drawn(InTorch, Expression):
             kv_len: number of keys; `None` means `q_len`.
             block: side of a block in positions, 1 for single elements; by default the smallest
                 power of two that makes at most 256 blocks a side.
-            entry, head: which batch entry and head, where the expression tells them apart.
+            entry: the batch entry to draw, if the expression depends on it.
+            head: the head to draw, if the expression depends on it.
             ax: axes to draw on; by default those of a new figure.
             title: the heading; by default the expression.
             legend: whether to explain the colours beside the picture.
@@ -93,9 +94,9 @@ class Drawn(InTorch, Expression):
         batch: int | None = None,
         heads: int | None = None,
     ) -> Path:
-        """Write an HTML page of it, to pan, zoom, read the reasons and move the parameters.
+        """Write an HTML page in which to pan, zoom, read the proof's reasons and change parameters.
 
-        One HTML file below 5 MB that needs no network. It computes labels, elements and the
+        The page is one file below 5 MB that needs no network. It computes labels, elements and the
         values of a bias itself, from the closed forms, the formulas and the bound tensors, which
         it holds compressed.
 
