@@ -1,7 +1,13 @@
 # Written by `make stubs`.
-from .distance import *
+from .alibi import *
+from .decay import *
 from .fire import *
+from .graphormer import *
+from .kerple import *
 from .pointwise import *
 from .relative import *
+from .relative_2d import *
+from .sandwich import *
+from .shaw import *
 from .softcap import *
 from .t5 import *

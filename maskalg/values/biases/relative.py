@@ -1,33 +1,21 @@
-"""Learned biases, and scores of queries, on relative positions in a text, an image or a graph."""
+"""Learned biases on the clipped distance between query and key."""
 
 from __future__ import annotations
-
-from functools import partial
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from ... import errors
 from ...formula import nodes
-from ...formula.entries import Entries, integers, of_rank
-from ...formula.nodes import BATCH, HEAD, SCORE, TRUE, K, Node, Q
-from ...formula.parameters import Table, whole_number
+from ...formula.entries import Entries
+from ...formula.nodes import HEAD, SCORE, TRUE, K, Node, Q
+from ...formula.parameters import Table
 from ...formula.printing import called
 from ..algebra import Bias
-from ..arguments import entries_within, real_table
-from ..by_hand import (
-    BATCH_SIZE,
-    HEADS,
-    WINDOW,
-    WINDOWED,
-    BiasRows,
-    Floats,
-    entry,
-    numbers,
-    padded,
-)
+from ..arguments import real_table
+from ..by_hand import HEADS, BiasRows, Floats, numbers
 
-__all__ = ["relative", "shaw", "relative_2d", "decomposed", "graphormer"]
+__all__ = ["relative"]
 
 
 def relative(table: Entries) -> Bias:
@@ -42,29 +30,11 @@ def relative(table: Entries) -> Bias:
     shapes = "[heads, 2 * d + 1] or [2 * d + 1]"
     entries = real_table("relative", "table", table, (1, 2), shapes)
     heads = [HEAD] if entries.tensor.ndim == 2 else []
-    added = nodes.read(entries, *heads, _clipped("relative", entries, shapes))
+    added = nodes.read(entries, *heads, clipped("relative", entries, shapes))
     return Bias(TRUE, nodes.add(SCORE, added), called("relative", entries))
 
 
-def shaw(rows: Entries) -> Bias:
-    """s + rows[batch, head, q, clip(k - q, -d, d) + d]: each query's own score for a distance.
-
-    With embeddings `[2 * d + 1, head_dim]` of the clipped distances,
-    `rows = scale * query @ embeddings.T`; queries and embeddings get their gradients through it.
-
-    Args:
-        rows: floating `[batch, heads, queries, 2 * d + 1]`; batch and heads of size 1 are
-            broadcast. Receives a gradient when it requires one.
-
-    Source: relative position representations for keys, Shaw, Uszkoreit, Vaswani (2018).
-    """
-    shapes = "[batch, heads, queries, 2 * d + 1]"
-    table = real_table("shaw", "rows", rows, (4,), shapes)
-    added = nodes.read(table, BATCH, HEAD, Q, _clipped("shaw", table, shapes))
-    return Bias(TRUE, nodes.add(SCORE, added), called("shaw", table))
-
-
-def _clipped(call: str, table: Table, wanted: str) -> Node:
+def clipped(call: str, table: Table, wanted: str) -> Node:
     """clip(k - q, -d, d) + d, a place along the last axis of a table of 2 d + 1 distances."""
     shape = list(table.tensor.shape)
     if shape[-1] % 2 == 0:
@@ -72,106 +42,6 @@ def _clipped(call: str, table: Table, wanted: str) -> Node:
     farthest = nodes.floordiv(nodes.extent(table, len(shape) - 1), nodes.const(2))
     near = nodes.maximum(nodes.minimum(nodes.subtract(K, Q), farthest), nodes.negate(farthest))
     return nodes.add(near, farthest)
-
-
-def relative_2d(table: Entries, window: tuple[int, int]) -> Bias:
-    """s + table[(y_q - y_k + H - 1) * (2 W - 1) + x_q - x_k + W - 1, head] in a window of H x W.
-
-    Token i stands at y = i // W, x = i mod W; the sequence is one window of H * W tokens.
-
-    Args:
-        table: floating `[(2 H - 1) * (2 W - 1), heads]`, as Swin's `relative_position_bias_table`.
-            Receives a gradient when it requires one.
-        window: (H, W), both >= 1.
-
-    Source: Swin Transformer (Liu et al., 2021).
-    """
-    call = f"relative_2d(…, window={window!r})"
-    if not isinstance(window, tuple) or len(window) != 2:
-        raise errors.tensor_dtype(call, "window", repr(window), "a pair (height, width)")
-    for name, side in zip(("height", "width"), window, strict=True):
-        whole_number(call, name, side, 1)
-    table = real_table(call, "table", table, (2,), "[(2 H - 1) * (2 W - 1), heads]").tensor
-    places = [2 * side - 1 for side in window]
-    if table.shape[0] != places[0] * places[1]:
-        raise errors.MaskValueError(
-            f"{call}: a window of {window} has {places[0] * places[1]} relative places, but table "
-            f"has {table.shape[0]} entries along dimension 0."
-        )
-    # A view with an axis for each side: places off the window are refused instead of read.
-    entries = Table("table", table.view(*places, table.shape[1]))
-    height, width = (_side(entries, axis) for axis in (0, 1))
-    rows = nodes.subtract(nodes.floordiv(Q, width), nodes.floordiv(K, width))
-    columns = nodes.subtract(nodes.mod(Q, width), nodes.mod(K, width))
-    one = nodes.const(1)
-    added = nodes.read(
-        entries,
-        nodes.add(rows, nodes.subtract(height, one)),
-        nodes.add(columns, nodes.subtract(width, one)),
-        HEAD,
-    )
-    return Bias(TRUE, nodes.add(SCORE, added), called("relative_2d", entries))
-
-
-def _side(entries: Table, axis: int) -> Node:
-    """The side of the window along an axis of `2 * side - 1` places."""
-    return nodes.floordiv(nodes.add(nodes.extent(entries, axis), nodes.const(1)), nodes.const(2))
-
-
-def decomposed(rel_h: Entries, rel_w: Entries) -> Bias:
-    """s + rel_h[batch, head, q, y_k] + rel_w[batch, head, q, x_k] on keys in W columns.
-
-    Key k stands at y = k // W, x = k mod W. The tensors are scores of queries with rows and with
-    columns: `rel_h = einsum("bhqd,qyd->bhqy", query, rows)` and `rel_w` alike.
-
-    Args:
-        rel_h: floating `[batch, heads, queries, H]`.
-        rel_w: floating `[batch, heads, queries, W]`. Both receive a gradient when they require one,
-            and batch and heads of size 1 are broadcast.
-
-    Source: MViTv2 (Li et al., 2022); Segment Anything (Kirillov et al., 2023).
-    """
-    of_rows = real_table("decomposed", "rel_h", rel_h, (4,), "[batch, heads, queries, H]")
-    of_columns = real_table("decomposed", "rel_w", rel_w, (4,), "[batch, heads, queries, W]")
-    rel_h, rel_w = of_rows.tensor, of_columns.tensor
-    if rel_h.shape[:3] != rel_w.shape[:3]:
-        wanted = f"{list(rel_h.shape[:3])} and W, as rel_h has"
-        raise errors.tensor_shape("decomposed", "rel_w", list(rel_w.shape), wanted)
-    if rel_w.shape[3] < 1:
-        raise errors.tensor_shape("decomposed", "rel_w", list(rel_w.shape), "[…, W] with W >= 1")
-    width = nodes.extent(of_columns, 3)
-    added = (
-        nodes.read(of_rows, BATCH, HEAD, Q, nodes.floordiv(K, width)),
-        nodes.read(of_columns, BATCH, HEAD, Q, nodes.mod(K, width)),
-    )
-    return Bias(TRUE, nodes.add(SCORE, *added), called("decomposed", of_rows, of_columns))
-
-
-def graphormer(table: Entries, distances: Entries) -> Bias:
-    """s + table[distances[batch, q, k], head]: a number for each distance of two nodes.
-
-    The bias of edges on the way from one node to the other is `dense_bias(edges)`.
-
-    Args:
-        table: floating `[distances, heads]`, as Graphormer's `spatial_pos_encoder.weight`. Receives
-            a gradient when it requires one.
-        distances: int32 or int64 `[nodes, nodes]` or `[batch, nodes, nodes]`: indices into `table`,
-            unreachable nodes included.
-
-    Raises:
-        ValueError: on the CPU, a distance that `table` has no entry for. On a GPU and in compiled
-            functions distances are not checked, and such a distance counts as the nearest.
-
-    Source: Graphormer (Ying et al., 2021).
-    """
-    entries = real_table("graphormer", "table", table, (2,), "[distances, heads]")
-    distances = integers("graphormer", "distances", distances)
-    wanted = "[nodes, nodes] or [batch, nodes, nodes]"
-    of_rank("graphormer", "distances", distances, (2, 3), wanted)
-    entries_within("graphormer", "distances", distances, 0, len(entries.tensor))
-    between = nodes.read(Table("distances", distances), *[BATCH, Q, K][-distances.ndim :])
-    added = nodes.read(entries, between, HEAD)
-    return Bias(TRUE, nodes.add(SCORE, added), called("graphormer", entries))
 
 
 # The second definition, and the rows of the catalogue.
@@ -186,71 +56,6 @@ def relative_by_hand(table: ArrayLike, **at: int) -> Floats:
     )
 
 
-def shaw_by_hand(rows: ArrayLike, **at: int) -> Floats:
-    """`rows[b, h, q, clip(k − q, −D, D) + D]`."""
-    values = np.asarray(rows, np.float64)
-    reach = values.shape[3] // 2
-    return numbers(
-        lambda b, h, q, k: entry(values, b, h, q, min(max(k - q, -reach), reach) + reach),
-        *values.shape[:2],
-        **at,
-    )
-
-
-def relative_2d_by_hand(table: ArrayLike, window: tuple[int, int], **at: int) -> Floats:
-    """`table[(Δy + H − 1)(2W − 1) + Δx + W − 1, h]` with Δ from key to query."""
-    values, (height, width) = np.asarray(table, np.float64), window
-
-    def value(b: int, h: int, q: int, k: int) -> float:
-        (y_q, x_q), (y_k, x_k) = divmod(q, width), divmod(k, width)
-        place = (y_q - y_k + height - 1) * (2 * width - 1) + x_q - x_k + width - 1
-        return float(values[place, h])
-
-    return numbers(value, 1, values.shape[1], **at)
-
-
-def decomposed_by_hand(rel_h: ArrayLike, rel_w: ArrayLike, **at: int) -> Floats:
-    """`rel_h[b, h, q, k // W] + rel_w[b, h, q, k mod W]`."""
-    rows, columns = np.asarray(rel_h, np.float64), np.asarray(rel_w, np.float64)
-    width = columns.shape[3]
-    return numbers(
-        lambda b, h, q, k: entry(rows, b, h, q, k // width) + entry(columns, b, h, q, k % width),
-        *rows.shape[:2],
-        **at,
-    )
-
-
-def graphormer_by_hand(table: ArrayLike, distances: ArrayLike, **at: int) -> Floats:
-    """`table[distances[b, q, k], h]`."""
-    values, between = np.asarray(table, np.float64), padded(distances, 3)
-    return numbers(
-        lambda b, h, q, k: values[int(entry(between, b, q, k)), h],
-        len(between),
-        values.shape[1],
-        **at,
-    )
-
-
 def rows() -> BiasRows:
     table = np.random.default_rng(2).normal(size=(HEADS, 9))
-    of_queries = np.random.default_rng(5).normal(size=(BATCH_SIZE, HEADS, WINDOWED, 7))
-    random = np.random.default_rng(3)
-    by_row, by_column = (random.normal(size=(BATCH_SIZE, HEADS, WINDOWED, side)) for side in WINDOW)
-    in_window = random.normal(size=(45, HEADS))
-    random = np.random.default_rng(10)
-    distances = random.integers(0, 7, (BATCH_SIZE, WINDOWED, WINDOWED))
-    return {
-        "relative": (relative, relative_by_hand, (table,)),
-        "Shaw": (shaw, shaw_by_hand, (of_queries,)),
-        "relative in a window": (
-            partial(relative_2d, window=WINDOW),
-            partial(relative_2d_by_hand, window=WINDOW),
-            (in_window,),
-        ),
-        "decomposed": (decomposed, decomposed_by_hand, (by_row, by_column)),
-        "Graphormer": (
-            partial(graphormer, distances=distances),
-            partial(graphormer_by_hand, distances=distances),
-            (random.normal(size=(7, HEADS)),),
-        ),
-    }
+    return {"relative": (relative, relative_by_hand, (table,))}

@@ -3,11 +3,14 @@ from .all_or_nothing import *
 from .block_table import *
 from .canvases.frames import *
 from .canvases.neighborhood import *
+from .canvases.sliding_tile import *
 from .diffusion import *
 from .documents.document import *
 from .documents.media import *
+from .documents.modality import *
 from .documents.restarted import *
 from .documents.shared_prefix import *
+from .documents.spans import *
 from .documents.tree import *
 from .drafts import *
 from .formats.dense import *
@@ -17,4 +20,5 @@ from .global_tokens import *
 from .local import *
 from .padding import *
 from .permutation import *
+from .prefix import *
 from .vertical_slash import *

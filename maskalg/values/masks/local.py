@@ -1,4 +1,4 @@
-"""Masks on the distance between query and key, on chunks of positions, and of the first keys."""
+"""Masks on the distance between query and key, and on chunks of positions."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from ...formula.parameters import Parameter
 from ...formula.printing import called
 from ..algebra import Mask, named_mask
 from ..arguments import integer, integer_or_each, shown
-from ..by_hand import LONGEST, Bools, MaskRows, entry, padded, pairs, places, row
+from ..by_hand import Bools, MaskRows, entry, padded, pairs, places, row
 
-__all__ = ["causal", "sliding", "window", "dilated", "strided", "chunked", "block_causal", "prefix"]
+__all__ = ["causal", "sliding", "window", "dilated", "strided", "chunked", "block_causal"]
 
 ZERO = nodes.const(0)
 DISTANCE = nodes.subtract(Q, K)
@@ -138,27 +138,6 @@ def block_causal(chunk: int) -> Mask:
     return Mask(node, SCORE, called("block_causal", printed))
 
 
-def prefix(length: int | Entries) -> Mask:
-    """k < length: every query keeps the first `length` keys.
-
-    `causal | prefix(n)` is a prefix language model; `causal & (sliding(w) | prefix(4))` keeps
-    four attention sinks beside a window.
-
-    Args:
-        length: an integer >= 0, or an integer tensor `[batch]` or `[batch, heads]` on the device of
-            the inputs, whose entries below 0 count as 0.
-
-    Source: prefix language models of T5 (Raffel et al., 2019); StreamingLLM (Xiao et al., 2023).
-
-    Examples:
-        >>> (causal | prefix(2)).to_dense(3)[0, 0].int().tolist()
-        [[1, 1, 0], [1, 1, 0], [1, 1, 1]]
-    """
-    call = f"prefix({shown(length)})"
-    n, printed = integer_or_each(call, "prefix", length, 0, "batch")
-    return Mask(nodes.gt(n, K), SCORE, called("prefix", printed))
-
-
 # The second definition, and the rows of the catalogue.
 
 
@@ -217,12 +196,6 @@ def block_causal_by_hand(c: int, **at: int) -> Bools:
     return keep
 
 
-def prefix_by_hand(n: ArrayLike, **at: int) -> Bools:
-    """`k < n`, for one number `n` or for `n[b]` of shape `[batch]`."""
-    _, k = places(**at)
-    return np.concatenate([k < bound for bound in np.atleast_1d(np.asarray(n))])
-
-
 def rows() -> MaskRows:
     heads, entries = np.array([1, 4, 9]), np.array([[2, 1, 5], [30, 1, 3]])
     return {
@@ -239,7 +212,4 @@ def rows() -> MaskRows:
         "strided pattern of every key": row(strided, strided_by_hand, 1),
         "chunked": row(chunked, chunked_by_hand, 6),
         "block causal": row(block_causal, block_causal_by_hand, 6),
-        "prefix": row(prefix, prefix_by_hand, 11),
-        "prefix of nothing": row(prefix, prefix_by_hand, 0),
-        "prefix per batch": row(prefix, prefix_by_hand, np.array([5, LONGEST])),
     }

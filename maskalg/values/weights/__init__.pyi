@@ -1,4 +1,5 @@
 # Written by `make stubs`.
+from .rectified import *
+from .sigmoid import *
 from .softmax import *
-from .unnormalised import *
 from .weight import *

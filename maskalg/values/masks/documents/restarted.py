@@ -22,7 +22,8 @@ from ...algebra import Mask
 from ...arguments import at, positions
 from ...by_hand import ENTRIES, IDS, Bools, MaskRow, MaskRows, entry, padded, pairs
 from ...helped import Ways
-from ..local import causal, chunked, prefix, sliding, window
+from ..local import causal, chunked, sliding, window
+from ..prefix import prefix
 from .document import CUTS, packed, varlen_by_hand
 
 __all__ = ["per_document"]
