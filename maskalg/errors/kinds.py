@@ -8,6 +8,7 @@ __all__ = [
     "MaskTypeError",
     "MaskValueError",
     "MaskalgError",
+    "MissingPackageError",
     "RecompilationWarning",
 ]
 

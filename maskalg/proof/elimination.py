@@ -258,7 +258,9 @@ class Projection:
 
     def _keep_equal(self, found: KeyInterval, literal: Equal) -> None:
         if literal.documents is None:
-            found.reasons.append(f"{literal} is an equality of entries")
+            formula = nodes.eq(literal.left, literal.right)
+            formula = formula if literal.holds else nodes.negation(formula)
+            found.reasons.append(f"{formula_text(formula)} is an equality of entries")
         else:
             found.documents |= {literal.documents}
 
