@@ -174,25 +174,8 @@ def attend(call: Call) -> Result:
     if not call.differentiable():
         return compute(call, call.return_lse)
     sink = call.weight.sink if isinstance(call.weight.sink, torch.Tensor) else None
-    out, lse = recorded(call, sink, compute, _all_gradients)
+    out, lse = recorded(call, sink, compute, _gradients)
     return out, lse if call.return_lse else None
-
-
-def _all_gradients(
-    call: Call,
-    saved: tuple[torch.Tensor, torch.Tensor],
-    change: tuple[torch.Tensor, torch.Tensor | None],
-    tables: tuple[int, ...],
-    sink: torch.Tensor | None,
-    *,
-    inputs: bool,
-) -> list[torch.Tensor | None]:
-    """Gradients for `recorded`: of query, key and value (or None), sink and tables."""
-    if call.nan_safe:
-        call, saved, change = with_finite_gradients(call, saved, change)
-    of_inputs, rows, of_tables = _gradients(call, saved, change, tables, inputs=inputs)
-    of_sink = None if sink is None else sink_gradient(rows, sink, change[0])
-    return [*(of_inputs or (None, None, None)), of_sink, *of_tables]
 
 
 def differentiate(
@@ -202,9 +185,7 @@ def differentiate(
     tables: tuple[int, ...],
 ) -> list[torch.Tensor]:
     """Gradients of query, key, value and the tables in these slots, in their dtypes."""
-    query, key, value, _, *of_tables = _all_gradients(
-        call, saved, change, tables, None, inputs=True
-    )
+    query, key, value, _, *of_tables = _gradients(call, saved, change, tables, None, inputs=True)
     return cast("list[torch.Tensor]", [query, key, value, *of_tables])
 
 
@@ -213,13 +194,16 @@ def _gradients(
     saved: tuple[torch.Tensor, torch.Tensor],
     change: tuple[torch.Tensor, torch.Tensor | None],
     slots: tuple[int, ...],
+    sink: torch.Tensor | None,
     *,
     inputs: bool,
-) -> tuple[list[torch.Tensor], Rows, list[torch.Tensor]]:
-    """Gradients of the inputs (or none), the row statistics, and gradients of tables."""
+) -> list[torch.Tensor | None]:
+    """Gradients for `recorded`: of query, key and value (or None), sink and tables."""
     if elsewhere(call.query.device):
         with torch.cuda.device(call.query.device):
-            return _gradients(call, saved, change, slots, inputs=inputs)
+            return _gradients(call, saved, change, slots, sink, inputs=inputs)
+    if call.nan_safe:
+        call, saved, change = with_finite_gradients(call, saved, change)
     call, factor = positively_scaled(call)
     known = known_of(call, saved, change[1], sinks_of(call))
     given = (call.query, call.key, call.value, change[0], *known)
@@ -228,7 +212,8 @@ def _gradients(
         new = partial(_empty_gradients, call)
         if (found := launch_again(call, "backward", given, _ALL_GRADIENTS, new)) is not None:
             statistic, delta, *of_inputs = cast(list[torch.Tensor], found)
-            return of_inputs, Rows(*known, statistic, delta), []
+            rows = Rows(*known, statistic, delta)
+            return [*of_inputs, None if sink is None else sink_gradient(rows, sink, change[0])]
     statistic, delta = empty_statistics(call.query)
     of_inputs = _empty_inputs(call) if inputs else []
     rows = Rows(*known, statistic, delta)
@@ -251,7 +236,8 @@ def _gradients(
     if call.nan_safe and slots:
         assert rows.lse is not None
         of_tables = spoiled_tables(rows.lse, of_tables)
-    return of_inputs, rows, [of_tables[slot] for slot in slots]
+    of_sink = None if sink is None else sink_gradient(rows, sink, change[0])
+    return [*(of_inputs or (None, None, None)), of_sink, *[of_tables[slot] for slot in slots]]
 
 
 def _empty_gradients(call: Call) -> list[torch.Tensor]:
