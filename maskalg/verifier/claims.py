@@ -632,7 +632,9 @@ def _of_cpu(subject: Subject, milliseconds: int) -> Iterator[Claim]:
         row = {"q0": Q0, "q1": Q1, "kv_len": KV_LEN, "batch": BATCH, "head": HEAD}
         try:
             ends = {place: resolved(term) for place, term in read.bounds(row).items()}
-        except NotDefined as problem:
+            if sorted(ends) != list(range(2 * (hooks.touched + hooks.unfull))):
+                raise NotDefined(f"results at the places {sorted(ends)}")
+        except (NotDefined, SyntaxError) as problem:
             yield unread("bounds", where, problem)
             return
         every = [Interval(ends[2 * i], ends[2 * i + 1], terms.TRUE) for i in range(len(ends) // 2)]

@@ -124,6 +124,20 @@ def test_places_that_a_function_ignores_and_results_of_another_type_are_not_prov
     assert claim.outcome == "not proved"
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "~q", "~(q > k)", "++q", "(q > k ? true : 1) === 1", "(010)", "whole(q)",
+        "9007199254740993 - 9007199254740992", "T >= 16777217", "T > q", "f(Math.sin(q))",
+        "Math.max(T, q) > 16777216", "(q > 1 ? T : k) > 16777216", "Math.max(q > 1, k > 1)",
+    ],
+)  # fmt: skip
+def test_what_is_not_read(text):
+    form = bound(ma.table(torch.ones(3), "t")[ma.q_idx] >= 0.5)
+    (claim,) = claims_of_page(form, 100, lambda _: text.replace("T", "read1(T[0], q)"))
+    assert claim.by.startswith("not read: ") and "result of type" not in claim.by
+
+
 def test_what_doubles_do_not_hold_is_not_proved():
     form = bound(ma.q_idx + ma.table(torch.tensor([5, 7]), "t")[ma.batch] >= ma.kv_idx)
     (claim,) = claims_of_page(form, 1000, lambda text: text.replace("q", "(q * q * q)", 1))

@@ -7,18 +7,30 @@ the result of one pair: each loop takes one turn, the one of the pair.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from typing import Any, Final
 
+from ...backends.cpu.native.text import PRELUDE
 from .. import terms
-from ..meaning import NotDefined
+from ..meaning import NotDefined, rounded
 from ..terms import Table, Term
 from .braces import CPP_TYPES, python_of
 from .library import where_known
-from .triton import REALS, Module, Reader, as_number, compared, extreme, of_conditions, of_integers
-from .values import BOOL, FLOAT32, INT64, Indexed, Number, Type, converted, integer, promoted
+from .triton import (
+    REALS,
+    Function,
+    Module,
+    Reader,
+    as_number,
+    compared,
+    extreme,
+    of_conditions,
+    of_integers,
+)
+from .values import BOOL, FLOAT32, INT32, INT64, Indexed, Number, Type, converted, integer, promoted
 
 _NAMES: Final = {
     "exp_of": "exp", "exp2_of": "exp2", "expm1_of": "expm1", "log_of": "log", "log2_of": "log2",
@@ -28,13 +40,22 @@ _NAMES: Final = {
     "__builtin_cosf": "cos", "__builtin_tanf": "tan", "__builtin_erff": "erf",
 }  # fmt: skip
 _LANE, _LANES, _OTHER, _OTHERS = map(terms.variable, ("lane", "lanes", "other", "others"))
+_OF_PAIRS: Final = ("batch", "head", "lane0", "lanes", "other0", "others")
+_OF_BOUNDS: Final = ("batch", "head", "q0", "q1", "kv_len")
+MOST_LANES: Final = 64  # of a block of scores
 _LANES_CUT: Final = terms.bitwise("bitand", _LANES, terms.number(-16))
 """`lanes & ~15`, which is `lanes`: a multiple of 16."""
 
 
 def number_of(value: Any) -> Number:
-    """A value as a `Number`; literals have 64 bits."""
-    return Number(terms.number(value), INT64) if type(value) is int else as_number(value)
+    """A value as a `Number`; a literal is an `int` if that holds it, and `0.5` a `double`."""
+    if type(value) is int:
+        of = INT32 if INT32.ends[0] <= value <= INT32.ends[1] else INT64
+        return Number(terms.number(value), of)
+    return Number(terms.real(value), DOUBLE) if isinstance(value, float) else as_number(value)
+
+
+DOUBLE: Final = Type("float", 64)
 
 
 class CReader(Reader):
@@ -51,22 +72,24 @@ class CReader(Reader):
             return Number(~number.as_condition, BOOL)
         if isinstance(op, ast.USub):
             return self._negative(number)
-        if isinstance(op, ast.Invert) and number.type.kind == "bool":
+        if isinstance(op, ast.Invert) and number.type.kind == "bool":  # in invariants
             return Number(~number.term, BOOL)
-        if isinstance(op, ast.Invert) and number.type == INT64:
-            return Number(-1 - number.term, INT64)
         raise NotDefined(f"{type(op).__name__} of {number.type}")
 
     def _negative(self, value: Number) -> Number:
+        if value.type == INT64 or (value.type == INT32 and terms.is_number(value.term)):
+            return integer(-value.term, value.type)
         if value.type.kind != "float":
-            return integer(-value.term, INT64)
+            raise NotDefined(f"the negative of {value.type}")
         if value.term.op == "real":
-            return Number(terms.real(-value.term.data), FLOAT32)
+            return Number(terms.real(-value.term.data), value.type)
         return Number(terms.apply("negative", value.term), FLOAT32)
 
     def _chosen(self, chosen: Number, then: Any, otherwise: Any) -> Number:
         x, y = self.number(then), self.number(otherwise)
         to = promoted(x.type, y.type)
+        if x.type != y.type and to.kind == "int" and to.bits < 64:
+            to = INT32
         x, y = converted(x, to), converted(y, to)
         return Number(terms.choice(chosen.as_condition, x.term, y.term), to)
 
@@ -80,6 +103,9 @@ class CReader(Reader):
             to = _of_both(x, y)
             x, y = converted(x, to), converted(y, to)
         return compared(op, x, y)
+
+    def _changed(self, op: ast.operator, old: Any, value: Any) -> Number:
+        return converted(self._operation(op, old, value), self.number(old).type)
 
     def _operation(self, op: ast.operator, left: Any, right: Any) -> Number:
         x, y = self.number(left), self.number(right)
@@ -118,6 +144,10 @@ class Array(Indexed):
     table: Table
     entries: str
 
+    @property
+    def type(self) -> Type:
+        return CPP_TYPES[self.entries]
+
     def at(self, index: Term) -> Number:
         # Addresses count modulo 2**64, so the sum needs no wrapping at earlier steps.
         entry = terms.entry(self.table, terms.unwrapped_ring(index, 64))
@@ -147,6 +177,10 @@ class _Element(Indexed):
     place: Term
     of: Type
     value: Number | None = None
+
+    @property
+    def type(self) -> Type:
+        return self.of
 
     def at(self, index: Term) -> Number:
         found = terms.replaced(terms.unwrapped_ring(index, 64), {_LANES_CUT: _LANES}.get)
@@ -188,22 +222,33 @@ class CppHooks:
         # The pair is that of one turn of the loops.
         row = (pair["batch"], pair["head"], pair[lane] - _LANE, _LANES, pair[other] - _OTHER,
                _OTHERS)  # fmt: skip
-        scores, raw = (
-            _Element(place, FLOAT32, Number(each, FLOAT32))
-            for each in (score if before is None else before, score)
-        )
-        found = self._call(name, *[Number(term, INT64) for term in row], scores, raw)
+        args: dict[str, Any] = {
+            key: Number(term, INT64) for key, term in zip(_OF_PAIRS, row, strict=True)
+        }
+        args["s"] = _Element(place, FLOAT32, Number(score if before is None else before, FLOAT32))
+        # Scores without a bias are passed for slopes alone.
+        raw = Number(score, FLOAT32) if name.startswith("slope") else None
+        found = self._call(name, {**args, "raw": _Element(place, FLOAT32, raw)})
         return found.value  # type: ignore[no-any-return]
 
     def bounds(self, row: dict[str, Term]) -> dict[int, Term]:
         """Results of the hook `bounds`, by place, for a tile of queries q0..q1."""
-        place = [Number(row[name], INT64) for name in ("batch", "head", "q0", "q1", "kv_len")]
-        found = self._call("bounds", *place, Places({}))
+        args = {name: Number(row[name], INT64) for name in _OF_BOUNDS}
+        found = self._call("bounds", {**args, "found": Places({})})
         return {place: value.term for place, value in found.entries.items()}
 
-    def _call(self, name: str, *args: Any) -> Any:
+    def _call(self, name: str, args: dict[str, Any]) -> Any:
+        title, _, hooks = self._source.partition(PRELUDE)
+        if re.search(r"^(?!//|$)|\\$", title, re.M) or re.search(
+            r'^(?!extern "C" void | |}$|$)|^\s*#', hooks, re.M
+        ):
+            raise NotDefined("a text beside the prelude and the hooks")
         module = Module(python_of(self._source, (name,)), "the hooks")
-        return CppReader(module, loops=_one_turn).call(name, self._passed, *args)
+        function = module.find(name)
+        assert isinstance(function, Function)
+        if [each.arg for each in function.tree.args.args] != ["S", *args]:
+            raise NotDefined(f"the arguments of {name}")
+        return CppReader(module, loops=_one_turn).call(name, self._passed, *args.values())
 
 
 def _one_turn(reader: Reader, loop: ast.For | ast.While, scope: dict[str, Any]) -> None:
@@ -216,7 +261,7 @@ def _one_turn(reader: Reader, loop: ast.For | ast.While, scope: dict[str, Any]) 
     counter, _, many = ast.unparse(loop.test).partition(" < ")
     *body, step = loop.body
     turn, *counts = turns.get(many, (None,))
-    starts = counter in scope and number_of(scope[counter]).term is terms.number(0)
+    starts = counter in scope and number_of(scope[counter]) == Number(terms.number(0), INT64)
     if turn is None or not starts or ast.unparse(step) != f"{counter} += 1":
         raise NotDefined(f"the loop {ast.unparse(loop).splitlines()[0]!r}")
     changed = [part.id for statement in body for part in ast.walk(statement)
@@ -230,13 +275,32 @@ def _one_turn(reader: Reader, loop: ast.For | ast.While, scope: dict[str, Any]) 
 
 
 def _cast(to: Type) -> Callable[[Any], Number]:
-    return lambda value: converted(number_of(value), to)
+    def function(value: Any) -> Number:
+        number = number_of(value)
+        if number.type == DOUBLE and to == FLOAT32 and number.term.op == "real":
+            return Number(terms.real(rounded(number.term.data)), to)
+        return converted(number, to)
+
+    return function
 
 
-def _address(of: str, value: Any) -> Array:
-    if not isinstance(value, Array) or value.entries != of:
+def _address(of: str, value: Any) -> Indexed:
+    if not isinstance(value, Indexed) or value.type != CPP_TYPES[of]:
         raise NotDefined(f"entries of {of} at an address of others")
     return value
+
+
+def _array(of: str, size: Any) -> _Element:
+    if size != MOST_LANES:
+        raise NotDefined(f"an array of {size} lanes")
+    return _Element(_LANE, CPP_TYPES[of])
+
+
+def _complement(value: Any) -> Number:
+    number = number_of(value)
+    if number.type != INT64:
+        raise NotDefined(f"the bits of {number.type}")
+    return Number(-1 - number.term, INT64)
 
 
 def _extreme(word: str, *args: Any) -> Number:
@@ -269,15 +333,16 @@ def _of_reals(name: str) -> Callable[..., Number]:
 _FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
     **{name: _cast(to) for name, to in CPP_TYPES.items()},
     "address": _address,
-    "array": lambda of: _Element(_LANE, CPP_TYPES[of]),
+    "array": _array,
+    "complement": _complement,
     "least": partial(_extreme, "minimum"),
     "most": partial(_extreme, "maximum"),
     "quotient": _divided(terms.quotient, short=False),
     "remainder": _divided(terms.remainder, short=False),
     "quotient_of_short": _divided(terms.quotient, short=True),
     "remainder_of_short": _divided(terms.remainder, short=True),
-    "whole": lambda x: Number(terms.whole_part(as_number(x).term), INT64),
-    "real_of": lambda x: Number(terms.of_bits(as_number(x).term), FLOAT32),
+    "whole": lambda x: Number(terms.whole_part(converted(number_of(x), FLOAT32).term), INT64),
+    "real_of": lambda x: Number(terms.of_bits(converted(number_of(x), INT64).term), FLOAT32),
     "__builtin_inff": lambda: Number(terms.real(float("inf")), FLOAT32),
     "__builtin_nanf": lambda _text: Number(terms.real(float("nan")), FLOAT32),
     **{name: _of_reals(real) for name, real in _NAMES.items()},

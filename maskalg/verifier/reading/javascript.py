@@ -21,13 +21,12 @@ from .. import terms
 from ..meaning import BATCH, HEAD, K, Meaning, NotDefined, Q, place, rounded
 from ..terms import Term
 from .braces import expression_of
-from .cpp import CReader, number_of
+from .cpp import DOUBLE, CReader, number_of
 from .library import where_known
 from .triton import REALS, WRAPPING, Module, extreme
-from .values import BOOL, FLOAT32, INT64, Number, Type, converted
+from .values import BOOL, FLOAT32, INT64, Number, converted
 
 EXACT: Final = 2**53
-_DOUBLE: Final = Type("float", 64)
 _INDICES: Final = {"q": Q, "k": K, "B": BATCH, "H": HEAD}
 _BITS: Final = (ast.BitAnd, ast.BitOr, ast.BitXor)
 
@@ -52,7 +51,7 @@ def read_javascript(text: str, slots: dict[int, Slot], meaning: Meaning) -> Numb
             for axis in range(slot.ndim):
                 scope[f"shape{at}_{axis}"] = Number(meaning.size(slot, axis), INT64)
         else:
-            of = _DOUBLE if slot.kind == "real" else INT64
+            of = DOUBLE if slot.kind == "real" else INT64
             scope[f"S{at}"] = Number(meaning.number(slot), of)
     reads = {"read": 0, "read1": 1, "read2": None}  # `read2` looks at all places
     known = {name: partial(_read, meaning, axes) for name, axes in reads.items()}
@@ -75,7 +74,28 @@ def _read(meaning: Meaning, axes: int | None, slot: Any, *indices: Any) -> Numbe
 
 def _number(value: Any) -> Number:
     """A value as a `Number`; a literal with a fraction is a double."""
-    return Number(terms.real(value), _DOUBLE) if isinstance(value, float) else number_of(value)
+    if type(value) is not int:
+        return number_of(value)
+    if abs(value) > EXACT:
+        raise NotDefined(f"the number {value}, which a double may not hold")
+    return Number(terms.number(value), INT64)
+
+
+def _real(value: Number) -> Number:
+    """A number among float32 numbers; an integer has to be one of them."""
+    held = terms.is_number(value.term) and abs(terms.value_of_number(value.term)) <= 2**24
+    if value.type.kind != "float" and not held:
+        raise NotDefined(f"{value.type} among real numbers")
+    return converted(value, FLOAT32)
+
+
+def _alike(*values: Any) -> list[Number]:
+    """Numbers of one kind, or conditions."""
+    numbers = list(map(_number, values))
+    kinds = {number.type.kind for number in numbers}
+    if "bool" in kinds and len(kinds) > 1:  # `true === 1` is false
+        raise NotDefined(f"conditions among {kinds}")
+    return list(map(_real, numbers)) if "float" in kinds else numbers
 
 
 class _Reader(CReader):
@@ -98,10 +118,10 @@ class _Reader(CReader):
         return super()._unary(op, value)
 
     def _compared(self, op: ast.cmpop, left: Any, right: Any) -> Any:
-        kinds = {_number(left).type.kind, _number(right).type.kind}
-        if "bool" in kinds and len(kinds) > 1:  # `true === 1` is false
-            raise NotDefined(f"{type(op).__name__} of {kinds}")
-        return super()._compared(op, left, right)
+        return super()._compared(op, *_alike(left, right))
+
+    def _chosen(self, chosen: Number, then: Any, otherwise: Any) -> Number:
+        return super()._chosen(chosen, *_alike(then, otherwise))
 
     def _joined(self, op: ast.boolop, values: list[Any]) -> Number:
         kinds = {_number(value).type.kind for value in values}
@@ -135,15 +155,16 @@ def _divided(rule: Callable[[Term, Term], Term]) -> Callable[[Any, Any], Number]
 
 def _extreme(word: str) -> Callable[..., Number]:
     def function(*args: Any) -> Number:
-        values = list(map(_number, args))
-        to = INT64 if all(value.type.kind == "int" for value in values) else FLOAT32
-        return reduce(partial(extreme, word), [converted(value, to) for value in values])
+        values = _alike(*args)
+        if BOOL in [value.type for value in values]:
+            raise NotDefined(f"the {word} of conditions")
+        return reduce(partial(extreme, word), values)
 
     return function
 
 
 def _of_real(name: str) -> Callable[[Any], Number]:
-    return lambda x: Number(terms.apply(name, converted(_number(x), FLOAT32).term), _DOUBLE)
+    return lambda x: Number(terms.apply(name, _real(_number(x)).term), DOUBLE)
 
 
 def _exact(term: Term) -> Number:
@@ -160,7 +181,7 @@ def _rounded_next(name: str, left: Number, right: Number) -> Number:
     """The result of an operation on float32 numbers, not yet rounded to float32."""
     if not left.type == right.type == FLOAT32:
         raise NotDefined(f"{name} of {left.type} and {right.type}")
-    return Number(terms.apply(name, left.term, right.term), _DOUBLE)
+    return Number(terms.apply(name, left.term, right.term), DOUBLE)
 
 
 def _as_float32(x: Any) -> Number:
@@ -176,7 +197,7 @@ _FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
     "f": _as_float32,
     "floorDiv": _divided(terms.quotient),
     "floorMod": _divided(terms.remainder),
-    "whole": lambda x: Number(terms.whole_part(converted(_number(x), FLOAT32).term), INT64),
+    "whole": lambda x: Number(terms.whole_part(_real(_number(x)).term), INT64),
     "min": _extreme("minimum"),
     "max": _extreme("maximum"),
     "pow": lambda x, y: _rounded_next("power", _number(x), _number(y)),

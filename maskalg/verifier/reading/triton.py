@@ -221,7 +221,7 @@ class Reader:
         elif isinstance(statement, ast.AnnAssign) and statement.value is not None:
             self._assign(statement.target, self.evaluated(statement.value, scope), scope)
         elif isinstance(statement, ast.AugAssign):
-            value = self._operation(
+            value = self._changed(
                 statement.op,
                 self.evaluated(statement.target, scope),
                 self.evaluated(statement.value, scope),
@@ -386,6 +386,10 @@ class Reader:
                 return integer(x.term * times, x.type)
             return Number(x.term // times, x.type)
         return of_integers(op, x, y)
+
+    def _changed(self, op: ast.operator, old: Any, value: Any) -> Any:
+        """A variable's new value in a statement such as `x += y`."""
+        return self._operation(op, old, value)
 
     def _compared(self, op: ast.cmpop, left: Any, right: Any) -> Any:
         return compared(op, left, right)

@@ -95,6 +95,11 @@ def address_of(table: Table) -> str:
 class Indexed:
     """A sequence of unknown length."""
 
+    @property
+    def type(self) -> Type:
+        """The type of its entries in C++."""
+        return INT64
+
     def at(self, index: Term) -> Any:
         """The entry at a place."""
         raise NotImplementedError

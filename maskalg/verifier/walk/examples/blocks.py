@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from functools import partial
+from operator import invert
 from typing import Any, Final, NamedTuple
 
 from ...meaning import NotDefined
-from ...reading.braces import python_of
+from ...reading.braces import CPP_TYPES, python_of
 from ..blocks import FILE, NAMES, skeleton
 from ..runs import Sources
 from .intervals import Row, rows, wrong_visits
@@ -52,7 +53,8 @@ class _Spans(NamedTuple):
 def wrong_blocks(sources: Sources | None = None) -> str | None:
     """A row on which the loop goes wrong, and the error."""
     names: dict[str, Any] = {
-        "I": int, "least": min, "most": max,
+        **dict.fromkeys(CPP_TYPES, int), "float": float, "bool": bool, "complement": invert,
+        "least": min, "most": max, "address": lambda of, place: place,
     }  # fmt: skip
     exec(python_of((sources or {}).get(FILE) or skeleton(), NAMES), names)
     for row in rows():
