@@ -130,12 +130,33 @@ def test_places_that_a_function_ignores_and_results_of_another_type_are_not_prov
         "~q", "~(q > k)", "++q", "(q > k ? true : 1) === 1", "(010)", "whole(q)",
         "9007199254740993 - 9007199254740992", "T >= 16777217", "T > q", "f(Math.sin(q))",
         "Math.max(T, q) > 16777216", "(q > 1 ? T : k) > 16777216", "Math.max(q > 1, k > 1)",
+        "f((-1) * q)", "f(-q)", "f(Math.min(0, -q))", "f(floorDiv(-q, 3))", "f((-q) + (-k))",
+        "f((-q) - k)", "f(q > k ? -q : k)",
     ],
 )  # fmt: skip
 def test_what_is_not_read(text):
     form = bound(ma.table(torch.ones(3), "t")[ma.q_idx] >= 0.5)
     (claim,) = claims_of_page(form, 100, lambda _: text.replace("T", "read1(T[0], q)"))
     assert claim.by.startswith("not read: ") and "result of type" not in claim.by
+
+
+@needs_node
+def test_integers_that_are_negative_zeros_in_javascript():
+    """1 / -0 is another number than 1 / 0."""
+    q, k, n = ma.q_idx, ma.kv_idx, ma.scalar(0, "n")
+    ones = ma.table(torch.ones(3), "t")
+    for of in (-q, q * -3, ma.minimum(-q, 0), -q // 2, ma.where(q > k, -q, 0), n + k * -1, n * -q):
+        mask = ones[k] / of >= 0.0
+        form = bound(mask)
+        (claim,) = claims_of_page(form, 3000)
+        assert claim.outcome == "proved", claim
+        places = [(i, j) for i in range(3) for j in range(3)]
+        table = {"shape": [3], "data": [1, 1, 1]}
+        is_table = [isinstance(value, torch.Tensor) for value in form.values]
+        values, tables = [-0.0] * len(is_table), [table if one else None for one in is_table]
+        text = JavaScript()(form.structure.mask)
+        found = run_by_node([(text, values, tables, *at, 0, 0) for at in places])
+        assert found == mask.to_dense(3, 3).flatten().tolist(), text
 
 
 def test_what_doubles_do_not_hold_is_not_proved():

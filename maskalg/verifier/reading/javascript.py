@@ -12,6 +12,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial, reduce
 from typing import Any, Final
 
@@ -51,8 +52,9 @@ def read_javascript(text: str, slots: dict[int, Slot], meaning: Meaning) -> Numb
             for axis in range(slot.ndim):
                 scope[f"shape{at}_{axis}"] = Number(meaning.size(slot, axis), INT64)
         else:
-            of = DOUBLE if slot.kind == "real" else INT64
-            scope[f"S{at}"] = Number(meaning.number(slot), of)
+            number = meaning.number(slot)
+            real = slot.kind == "real"
+            scope[f"S{at}"] = Number(number, DOUBLE) if real else _Signed(number, INT64)
     reads = {"read": 0, "read1": 1, "read2": None}  # `read2` looks at all places
     known = {name: partial(_read, meaning, axes) for name, axes in reads.items()}
     reader = _Reader(Module("", "the page"), summaries=known)
@@ -98,6 +100,20 @@ def _alike(*values: Any) -> list[Number]:
     return list(map(_real, numbers)) if "float" in kinds else numbers
 
 
+@dataclass(frozen=True)
+class _Signed(Number):
+    """An integer that may be -0, which `f` makes another real number than 0."""
+
+
+def _signed(number: Number, may: bool) -> Number:
+    zero = not terms.is_number(number.term) or number.term is terms.number(0)
+    return _Signed(number.term, number.type) if may and zero else number
+
+
+def _may(*values: Any) -> list[bool]:
+    return [isinstance(value, _Signed) for value in values]
+
+
 class _Reader(CReader):
     number = staticmethod(_number)
 
@@ -107,21 +123,22 @@ class _Reader(CReader):
 
     def _negative(self, value: Number) -> Number:
         if value.type.kind == "int":
-            return _exact(-value.term)
+            return _signed(_exact(-value.term), True)
         if value.term.op != "real":
             raise NotDefined("the negative of a real number")
         return Number(terms.real(-value.term.data), value.type)
 
     def _unary(self, op: ast.unaryop, value: Any) -> Number:
         if isinstance(op, ast.UAdd):
-            return converted(_number(value), INT64)
+            return _signed(converted(_number(value), INT64), *_may(value))
         return super()._unary(op, value)
 
     def _compared(self, op: ast.cmpop, left: Any, right: Any) -> Any:
         return super()._compared(op, *_alike(left, right))
 
     def _chosen(self, chosen: Number, then: Any, otherwise: Any) -> Number:
-        return super()._chosen(chosen, *_alike(then, otherwise))
+        found = super()._chosen(chosen, *_alike(then, otherwise))
+        return _signed(found, any(_may(then, otherwise)))
 
     def _joined(self, op: ast.boolop, values: list[Any]) -> Number:
         kinds = {_number(value).type.kind for value in values}
@@ -133,7 +150,9 @@ class _Reader(CReader):
         x, y = _number(left), _number(right)
         integers = {x.type.kind, y.type.kind} == {"int"}
         if type(op) in WRAPPING and integers:
-            return _exact(WRAPPING[type(op)](x.term, y.term))
+            first, second = _may(x, y)
+            may = {ast.Add: first and second, ast.Sub: first}.get(type(op), True)
+            return _signed(_exact(WRAPPING[type(op)](x.term, y.term)), may)
         if type(op) in REALS:
             return _rounded_next(REALS[type(op)], x, y)
         if not isinstance(op, _BITS) or not integers:
@@ -148,7 +167,8 @@ def _divided(rule: Callable[[Term, Term], Term]) -> Callable[[Any, Any], Number]
         known = [c >= 1]
         if rule is terms.remainder:  # it subtracts a multiple of c near x, held by a double, too
             known += _held(x - c) + _held(x + c)
-        return _exact(where_known(known, rule(x, c), x))
+        found = _exact(where_known(known, rule(x, c), x))
+        return _signed(found, rule is terms.quotient and any(_may(dividend)))
 
     return function
 
@@ -158,7 +178,7 @@ def _extreme(word: str) -> Callable[..., Number]:
         values = _alike(*args)
         if BOOL in [value.type for value in values]:
             raise NotDefined(f"the {word} of conditions")
-        return reduce(partial(extreme, word), values)
+        return _signed(reduce(partial(extreme, word), values), any(_may(*values)))
 
     return function
 
@@ -189,6 +209,8 @@ def _as_float32(x: Any) -> Number:
     if value.type.kind == "float":
         term = value.term
         return Number(terms.real(rounded(term.data)) if term.op == "real" else term, FLOAT32)
+    if isinstance(value, _Signed):
+        raise NotDefined("an integer that may be -0 as a real number")
     return converted(value, FLOAT32)
 
 

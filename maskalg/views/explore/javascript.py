@@ -46,8 +46,10 @@ class JavaScript:
         return rule(self, node)
 
     def number(self, node: Node) -> str:
-        """An operand of real arithmetic: integers are rounded to float32."""
-        return self(node) if node.kind == "real" else f"f({self(node)})"
+        """An operand of real arithmetic: integers are rounded to float32, and none is -0."""
+        if node.kind == "real":
+            return self(node)
+        return f"f({'0 + ' if _may_be_negative_zero(node) else ''}{self(node)})"
 
     def pair(self, q_slot: Slot, kv_slot: Slot) -> int:
         ascending = common_order(q_slot, kv_slot) == "ascending"
@@ -76,6 +78,16 @@ def text(value: object) -> str:
 
 def slot_index(node: Node) -> int:
     return cast(Slot, node.own[0]).index
+
+
+def _may_be_negative_zero(node: Node) -> bool:
+    """Whether an integer may be -0 in JavaScript, such as -1 * q where q is 0, or a number
+    that is typed in."""
+    if node.op in ("add", "min", "max", "where", "floordiv"):
+        every = [_may_be_negative_zero(arg) for arg in node.args]
+        of = {"add": all(every), "where": any(every[1:]), "floordiv": every[0]}
+        return of.get(node.op, any(every))
+    return node.op in ("mul", "scalar")
 
 
 def _const(js: JavaScript, node: Node) -> str:
