@@ -1,4 +1,4 @@
-"""Texts of C++ that look like others and mean something else: none is read as these."""
+"""Texts of C++ and Triton that look like others and mean something else: none is read as these."""
 
 import ctypes
 from dataclasses import replace
@@ -12,7 +12,8 @@ from maskalg.verifier import terms
 from maskalg.verifier.claims import claims, subject_of
 from maskalg.verifier.meaning import NotDefined
 from maskalg.verifier.reading.cpp import Array, CppHooks
-from maskalg.verifier.reading.values import INT64, Number
+from maskalg.verifier.reading.triton import Module, Reader, kernel_source
+from maskalg.verifier.reading.values import INT32, INT64, Number
 from maskalg.verifier.terms import Table, variable
 from maskalg.verifier.walk.blocks import skeleton
 from maskalg.verifier.walk.claims import walk_claims
@@ -156,8 +157,50 @@ def test_wrong_loops_are_not_proved(name, old, new):
     text = skeleton()
     assert text.count(old) == 1
     changed = {"skeleton": text.replace(old, new)}
-    try:
-        found = list(walk_claims(changed, 300, lambda function: function == f"skeleton.{name}"))
-    except NotDefined:
-        return
+    found = walk_claims(changed, 300, lambda function: function == f"skeleton.{name}")
     assert {claim.outcome for claim in found} != {"proved"}
+
+
+TRITON = [
+    "return -(x >= y)", "return x << 40", "return x >> 32", "return less(x, y, 1)",
+    "for i in tl.static_range(3):\n    x += i\n  else:\n    x = y\n  return x",
+]  # fmt: skip
+
+
+def read_triton(body):
+    text = f"def less(a, b):\n  return a - b\ndef f(x, y):\n  {body}\n"
+    numbers = [Number(variable(name), INT32) for name in "xy"]
+    return Reader(Module(f"import triton.language as tl\n{text}", "a text")).call("f", *numbers)
+
+
+@pytest.mark.parametrize("body", TRITON)
+def test_what_is_not_read_of_triton(body):
+    with pytest.raises(NotDefined):
+        read_triton(body)
+
+
+def test_an_assignment_to_two_names():
+    assert read_triton("z = w = x\n  z = w = y\n  return w").term is variable("y")
+
+
+ROW = "        if i > first:\n            acc = multiplied(i - 1"
+TURN = "            run = next_tile(run, span, NEXT_RUN, BLOCK_N)\n        if not HELD"
+HOPPER = [
+    (ROW, f"        i += 1\n{ROW}"),
+    (ROW, f"        first = i = i + 1\n{ROW}"),
+    (ROW, f"        if i > 5:\n            i += 1\n        if i > 5:\n            i -= 1\n{ROW}"),
+    (TURN, TURN.replace("BLOCK_N", "2 * BLOCK_N")),
+    (TURN, TURN.replace("NEXT_RUN", "OTHER")),
+    (TURN, TURN.replace("BLOCK_N)", "BLOCK_N) if HELD else run")),
+    (TURN, f"            span = other\n{TURN}"),
+]
+
+
+@pytest.mark.parametrize(("old", "new"), HOPPER)
+def test_wrong_loops_of_hopper_are_not_proved(old, new):
+    pytest.importorskip("z3")
+    text = kernel_source("hopper_forward")
+    assert text.count(old) == 1
+    changed = {"hopper_forward": text.replace(old, new)}
+    (claim,) = walk_claims(changed, 300, lambda name: name == "hopper_forward._consume_row")
+    assert claim.outcome != "proved"

@@ -190,7 +190,7 @@ class Reader:
             raise NotDefined(f"{function.tree.name}, which calls itself")
         names = [argument.arg for argument in function.tree.args.args]
         scope = dict(zip(names, args, strict=False)) | named
-        if set(scope) != set(names):
+        if set(scope) != set(names) or len(args) + len(named) != len(names):
             raise NotDefined(f"the arguments of {function.tree.name}")
         inner = type(self)(function.module, self._summaries, self._loops, self._branches)
         inner._depth = self._depth
@@ -217,7 +217,9 @@ class Reader:
         if isinstance(statement, ast.Return):
             return (statement.value and self.evaluated(statement.value, scope),)
         if isinstance(statement, ast.Assign):
-            self._assign(statement.targets[0], self.evaluated(statement.value, scope), scope)
+            value = self.evaluated(statement.value, scope)
+            for target in statement.targets:
+                self._assign(target, value, scope)
         elif isinstance(statement, ast.AnnAssign) and statement.value is not None:
             self._assign(statement.target, self.evaluated(statement.value, scope), scope)
         elif isinstance(statement, ast.AugAssign):
@@ -229,7 +231,7 @@ class Reader:
             self._assign(statement.target, value, scope)
         elif isinstance(statement, ast.If):
             return self._if(statement, scope)
-        elif isinstance(statement, (ast.For, ast.While)):
+        elif isinstance(statement, (ast.For, ast.While)) and not statement.orelse:
             items = self._counted(statement, scope)
             if items is None and self._loops is not None:
                 self._loops(self, statement, scope)
@@ -357,8 +359,9 @@ class Reader:
         if isinstance(op, ast.USub):
             if value.type.kind == "float":
                 return Number(terms.apply("negative", value.term), value.type)
-            return integer(-value.term, value.type)
-        raise NotDefined("`not` of a number of the kernel")
+            if value.type.kind == "int":
+                return integer(-value.term, value.type)
+        raise NotDefined(f"{type(op).__name__} of {value.type}")
 
     def _operation(self, op: ast.operator, left: Any, right: Any) -> Any:
         if isinstance(left, Pointer) or isinstance(right, Pointer):
@@ -462,7 +465,8 @@ _PYTHON: Final[dict[type, Callable[[Any, Any], Any]]] = {
     ast.BitXor: operator.xor, ast.RShift: operator.rshift,
 }  # fmt: skip
 _OF_ONE: Final[dict[type, Callable[[Any], Any]]] = {
-    ast.USub: operator.neg, ast.Invert: operator.invert, ast.Not: operator.not_,
+    ast.USub: operator.neg, ast.UAdd: operator.pos, ast.Invert: operator.invert,
+    ast.Not: operator.not_,
 }  # fmt: skip
 REALS: Final[dict[type, str]] = {
     ast.Add: "add", ast.Sub: "subtract", ast.Mult: "multiply", ast.Div: "divide",
@@ -546,6 +550,8 @@ def of_integers(op: ast.operator, x: Number, y: Number) -> Number:
         return Number(_WITHIN[type(op)](x.term, y.term), of)
     if isinstance(op, (ast.RShift, ast.LShift)) and terms.is_number(y.term):
         by = terms.value_of_number(y.term)
+        if not 0 <= by < of.bits:
+            raise NotDefined(f"a shift of {of.bits} bits by {by}")
         if isinstance(op, ast.LShift):
             return integer(x.term * (1 << by), of)
         if of.signed and by == of.bits - 1:

@@ -149,12 +149,14 @@ def walk_claims(
         except Unproved as stopped:
             steps, last = stopped.steps, stopped.steps[-1]
             outcome, by = "not proved", f"not shown: {last.text} ({last.verdict.by})"
-        except NotDefined as problem:
+        except (NotDefined, SyntaxError) as problem:
             outcome, by = "not proved", f"not read: {problem}"
         if outcome != "proved":
             of = next(start for start in _EXAMPLES if function.startswith(start))
             if of not in examples:
-                examples[of] = _EXAMPLES[of](sources)
+                examples[of] = None
+                with suppress(NotDefined, SyntaxError):  # of a text that is not read
+                    examples[of] = _EXAMPLES[of](sources)
             found = examples[of]
             outcome, by = ("wrong", f"run: {found}") if found else (outcome, by)
         seconds = sum(step.verdict.seconds for step in steps)

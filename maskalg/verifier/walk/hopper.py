@@ -52,26 +52,50 @@ _INVARIANTS: Final = (
 """i counts turns, what is left is a run, and touched tiles before it are visited."""
 
 
-def moves(body: list[ast.stmt]) -> list[ast.stmt]:
-    """The statements that change `run` or i; all others are left out.
+def moves(row: list[ast.stmt]) -> list[ast.stmt]:
+    """The statements behind `run = first_tile(…)` that change `run` or i; all others are left out.
 
     `run, state = next_tile(run, state)` counts visits in a state, `decided(text, condition)` stands
     for a condition (None for one that does not read the run), and `turn(i, state)` begins a turn.
     """
+    begin, *body = row
+    call = begin.value if isinstance(begin, ast.Assign) else None
+    if not isinstance(call, ast.Call) or ast.unparse(call.func) != "first_tile":
+        raise NotDefined(f"the beginning {ast.unparse(begin)!r}")
+    args = ", ".join(map(ast.unparse, call.args))
+    read = set().union(*map(_names, call.args))
+    parts = [part for statement in body for part in ast.walk(statement)]
+    stored = {p.id for p in parts if isinstance(p, ast.Name) and isinstance(p.ctx, ast.Store)}
+    if stored & read:
+        raise NotDefined(f"others of {sorted(stored & read)} within a row")
+    found = _moves_of(body, f"run = next_tile(run, {args})")
+    # A condition holds or not throughout a row, but those on the run, each of which stands once.
+    texts = [text for text, _ in _tests(found)]
+    for text in texts:
+        changes = _names(ast.parse(text)) & stored
+        if changes - {"run"} or (changes and texts.count(text) > 1):
+            raise NotDefined(f"the condition {text!r} on what changes")
+    return found
+
+
+def _moves_of(body: list[ast.stmt], goes_on: str) -> list[ast.stmt]:
     found: list[ast.stmt] = []
     for statement in filter(_moves, body):
         new: ast.stmt = statement
         if isinstance(statement, ast.While):
             (turn,) = ast.parse("turn(i, state)").body
-            new = ast.While(statement.test, [turn, *moves(statement.body)], [])
+            new = ast.While(statement.test, [turn, *_moves_of(statement.body, goes_on)], [])
         elif isinstance(statement, ast.If):
             (new,) = ast.parse("if decided(None, None): pass").body
             assert isinstance(new, ast.If) and isinstance(new.test, ast.Call)
             test = statement.test
             new.test.args = [ast.Constant(ast.unparse(test)), test if _reads(test) else _NONE]
-            new.body, new.orelse = moves(statement.body) or new.body, moves(statement.orelse)
-        elif ast.unparse(statement).startswith("run = next_tile(run, span, "):
+            new.body = _moves_of(statement.body, goes_on) or new.body
+            new.orelse = _moves_of(statement.orelse, goes_on)
+        elif ast.unparse(statement) == goes_on:
             (new,) = ast.parse("run, state = next_tile(run, state)").body
+        elif _names(statement) - {"run", "i"}:
+            raise NotDefined(f"the statement {ast.unparse(statement).splitlines()[0]!r}")
         found.append(ast.fix_missing_locations(ast.copy_location(new, statement)))
     return found
 
@@ -81,13 +105,21 @@ _NONE: Final = ast.Constant(None)
 
 def tests_of(body: list[ast.stmt]) -> dict[str, bool]:
     """The conditions of `moves`, by their text, and whether they read the run."""
+    return {text: _reads(test) for text, test in _tests(body)}
+
+
+def _tests(body: list[ast.stmt]) -> list[tuple[str, ast.expr]]:
     every = [part for statement in body for part in ast.walk(statement) if isinstance(part, ast.If)]
     told = [part.test.args for part in every if isinstance(part.test, ast.Call)]
-    return {text.value: _reads(test) for text, test in told if isinstance(text, ast.Constant)}  # type: ignore[misc]
+    return [(str(text.value), test) for text, test in told if isinstance(text, ast.Constant)]
+
+
+def _names(of: ast.AST) -> set[str]:
+    return {part.id for part in ast.walk(of) if isinstance(part, ast.Name)}
 
 
 def _reads(test: ast.expr) -> bool:
-    return any(isinstance(part, ast.Name) and part.id == "run" for part in ast.walk(test))
+    return "run" in _names(test)
 
 
 def _moves(statement: ast.stmt) -> bool:
@@ -100,7 +132,7 @@ def _moves(statement: ast.stmt) -> bool:
 
 
 def _loops(name: str, walker: Walker) -> None:
-    body = moves(row_of(function_of(walker.reader.module, name))[1:])
+    body = moves(row_of(function_of(walker.reader.module, name)))
     # Every choice of options, and of whether a row has a tile at all.
     tests = tests_of(body)
     for choice in product((True, False), repeat=len(tests)):
@@ -137,6 +169,8 @@ def _walk(body: list[ast.stmt], options: dict[str, bool], walker: Walker) -> Non
     scope = {"run": run_of(any_run(walker, number(0))), "i": begin, "state": state}
     walker.reader.run_through(body, scope, "a row")
     claim_visited(walker, scope["state"])
+    turns = scope["state"][2].term
+    walker.claim("i counts tiles", terms.equal(scope["i"].term, begin.term + turns))
 
 
 def row_of(tree: ast.FunctionDef) -> list[ast.stmt]:

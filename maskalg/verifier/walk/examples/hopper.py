@@ -44,7 +44,7 @@ def _of_loops(sources: Sources | None) -> Iterator[str]:
     runs = functions("runs", sources)
     for file, name in LOOPS:
         module = kernel_module(file, sources)
-        body = moves(row_of(function_of(module, name))[1:])
+        body = moves(row_of(function_of(module, name)))
         walk = compile(ast.Module(body, []), file, "exec")
         options = [text for text, of_run in tests_of(body).items() if not of_run]
         for row in rows():
