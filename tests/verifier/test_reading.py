@@ -136,6 +136,38 @@ def test_wrong_hooks_are_not_proved(old, new):
     assert {claim.outcome for claim in found} != {"proved"}
 
 
+IN_TURN = [
+    # Every lane writes to all lanes.
+    ("    of_lane_t3[lane] = t3;",
+     "    for (I x = 0; x < lanes; x++) {\n      of_lane_t3[x] = t3;\n    }"),
+    ("      s[at] = t9 ? s[at] : -__builtin_inff();",
+     "      for (I x = 0; x < lanes; x++) {\n"
+     "        s[other * lanes + x] = t9 ? s[other * lanes + x] : -__builtin_inff();\n      }"),
+    # What the last of the others wrote is read for all of them.
+    ("  lanes &= ~(I)15;\n", """  lanes &= ~(I)15;
+  I of_lane_t2[64];
+  for (I other = 0; other < others; other++) {
+    const I t2 = quotient(other0 + other, t1);
+    for (I lane = 0; lane < lanes; lane++) {
+      of_lane_t2[lane] = t2;
+    }
+  }
+"""),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("old", "new"), IN_TURN)
+def test_hooks_whose_turns_overwrite_others_are_not_proved(old, new):
+    subject = subject_of(bound(masks()["chunks"]))
+    text = subject.cpp.source
+    changed = text.replace(old, new, 1)
+    if "of_lane_t2" in new:
+        changed = changed.replace("(t2 == of_lane_t3", "(of_lane_t2[lane] == of_lane_t3", 1)
+    found = claims(replace(subject, rendered=lambda _: changed), ("cpu",), 300)
+    (of_pairs,) = [claim for claim in found if "mask_q" in claim.text]
+    assert of_pairs.by.startswith("not read: ")
+
+
 LOOPS = [
     ("clip", "clip(I* at, I count", "clip(int32_t* at, I count"),
     ("clip", "clip(I* at, I count", "clip(I* at, int8_t count"),

@@ -266,11 +266,18 @@ def _one_turn(reader: Reader, loop: ast.For | ast.While, scope: dict[str, Any]) 
         raise NotDefined(f"the loop {ast.unparse(loop).splitlines()[0]!r}")
     changed = [part.id for statement in body for part in ast.walk(statement)
                if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)]  # fmt: skip
-    if number_of(scope[many]).term not in counts or scope.keys() & {*changed}:
+    if number_of(scope.get(many)).term not in counts or scope.keys() & {*changed}:
         raise NotDefined("a loop whose turns depend on each other")
     own = {**scope, counter: Number(turn, INT64)}
+    if own[counter] in scope.values():
+        raise NotDefined(f"a loop over {many} within another")
     reader.run_through(body, own, "a loop")
     del scope[counter]
+    for name, before in scope.items():
+        # The last of the others overwrites what is kept of each lane.
+        kept = isinstance(before, _Element) and before.place is _LANE and own[name] != before
+        if kept and turn is _OTHER:
+            raise NotDefined(f"lanes of {name} that all others write to")
     scope.update({name: own[name] for name in scope})
 
 
