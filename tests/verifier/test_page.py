@@ -127,7 +127,7 @@ def test_places_that_a_function_ignores_and_results_of_another_type_are_not_prov
 @pytest.mark.parametrize(
     "text",
     [
-        "~q", "~(q > k)", "++q", "(q > k ? true : 1) === 1", "(010)", "whole(q)",
+        "Math.q >= k", "~q", "~(q > k)", "++q", "(q > k ? true : 1) === 1", "(010)", "whole(q)",
         "9007199254740993 - 9007199254740992", "T >= 16777217", "T > q", "f(Math.sin(q))",
         "Math.max(T, q) > 16777216", "(q > 1 ? T : k) > 16777216", "Math.max(q > 1, k > 1)",
         "f((-1) * q)", "f(-q)", "f(Math.min(0, -q))", "f(floorDiv(-q, 3))", "f((-q) + (-k))",

@@ -40,7 +40,8 @@ def read_javascript(text: str, slots: dict[int, Slot], meaning: Meaning) -> Numb
         slots: the slots, by index.
         meaning: gives the terms of the slots' numbers, tensors and sizes.
     """
-    text = text.replace("===", "==").replace("!==", "!=").replace("Math.", "")
+    text = text.replace("===", "==").replace("!==", "!=")
+    text = re.sub(r"\bMath\.(?=\w+\()", "", text)
     text = re.sub(r"\b([ST])\[(\d+)\]", r"\1\2", text)
     text = re.sub(r"\bT(\d+)\.shape\[(\d+)\]", r"shape\1_\2", text)
     scope: dict[str, Any] = {name: Number(term, INT64) for name, term in _INDICES.items()}
