@@ -42,7 +42,9 @@ def keep(path: Path, content: bytes) -> None:
 
 def kept(path: Path) -> bytes | None:
     """The content of a file that `keep` wrote; None if it is missing or damaged, and unless this
-    user owns it and nobody else may write it."""
+    user owns it and nobody else may write it, which POSIX systems alone tell."""
+    if os.name != "posix":
+        return None
     try:
         with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
             status = os.fstat(file.fileno())

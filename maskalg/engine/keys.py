@@ -102,7 +102,7 @@ def _check_counts(structure: Structure, found: tuple[int, int, int]) -> None:
         raise MaskValueError(
             f"the structure {structure.key!r} takes {wanted[0]} tensors, {wanted[1]} integers and "
             f"{wanted[2]} real numbers, got {found[0]}, {found[1]} and {found[2]}. The operators "
-            "of maskalg are called by ma.attention, which passes them."
+            "of maskalg are called by ma.attention and to_dense, which pass them."
         )
 
 

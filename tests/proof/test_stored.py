@@ -10,6 +10,7 @@ import torch
 
 import maskalg as ma
 from maskalg import causal, document, prefix, sliding
+from maskalg.engine import cache
 from maskalg.engine.normal_form import bound, transposed
 from maskalg.engine.recent import Recent
 from maskalg.proof import proof, stored
@@ -144,6 +145,19 @@ def test_nobody_else_may_write_the_file(folder, monkeypatch):
     monkeypatch.setattr(os, "getuid", lambda: path.stat().st_uid + 1)
     assert stored.read(structure) is None
     monkeypatch.undo()
+
+
+def test_a_file_without_an_owner_is_not_read(tmp_path, monkeypatch):
+    """Windows has neither `os.getuid` nor `os.O_NOFOLLOW`."""
+    path = tmp_path / "file"
+    cache.keep(path, b"content")
+    assert cache.kept(path) == b"content"
+    with monkeypatch.context() as windows:
+        windows.setattr(os, "name", "nt")
+        windows.delattr(os, "getuid")
+        windows.delattr(os, "O_NOFOLLOW")
+        found = cache.kept(path)
+    assert found is None
 
 
 def test_a_link_is_not_followed(folder):
