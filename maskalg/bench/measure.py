@@ -21,7 +21,10 @@ FARTHEST: Final = 0.02
 _SLOT_MS: Final = 25
 
 ALONE: AbstractContextManager[Any] = nullcontext()
-"""Held while functions take turns: a lock of several processes (`workers.py`)."""
+"""Held while functions take turns, so that no other process uses the GPU (`workers.py`)."""
+
+BESIDE: AbstractContextManager[Any] = nullcontext()
+"""Held while functions are made and called first, which other processes may do too."""
 
 
 @dataclass(frozen=True)
@@ -60,8 +63,11 @@ def measure(
     name: str, case: Case, rounds: int, *, backward: bool, peers: Sequence[str] = ()
 ) -> Row:
     """Time one case in bfloat16 on the current GPU, beside these peers, or all."""
-    inputs = inputs_of(case, torch.bfloat16, gradients=backward)
-    functions, distances, missing = first_calls(contenders(case, inputs, peers), backward=backward)
+    with BESIDE:
+        inputs = inputs_of(case, torch.bfloat16, gradients=backward)
+        made = contenders(case, inputs, peers)
+        functions, distances, missing = first_calls(made, backward=backward)
+        torch.cuda.synchronize()
     shape = case.shape
     of_keys, of_values = (3, 2) if backward else (1, 1)
     flops = 2.0 * kept_pairs(case) * (of_keys * shape.dim + of_values * shape.of_values)

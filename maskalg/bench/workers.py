@@ -1,6 +1,7 @@
-"""Rows of the bench in several processes: all compile, and one at a time times on the GPU.
+"""Rows of the bench in several processes: all compile, then one after the other times on the GPU.
 
-A row compiles for ten seconds, most of it FlexAttention's, and is timed for one.
+A row compiles for ten seconds, most of it FlexAttention's, and is timed for one. A row is timed
+while no process compiles, since a compiled function is called and then uses the GPU.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
+from multiprocessing.synchronize import Lock, Semaphore
 from typing import Any, Final
 
 import torch
@@ -35,9 +37,6 @@ def measured(
 ) -> Iterator[Row]:
     """The rows of these cases, in their order; arguments as of `measure`.
 
-    First calls of one process may run while another times: with several workers, take more rounds
-    and look at medians.
-
     Raises:
         BrokenProcessPool: if a process ends before its first row.
     """
@@ -48,14 +47,33 @@ def measured(
         return
     os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"  # each worker would start one per core
     context = get_context("spawn")
-    with ProcessPoolExecutor(workers, context, _begin, (make, context.Lock())) as pool:
+    gate, permits = context.Lock(), context.Semaphore(workers)
+    beside, alone = _Permits(gate, permits, 1), _Permits(gate, permits, workers)
+    with ProcessPoolExecutor(workers, context, _begin, (make, beside, alone)) as pool:
         yield from pool.map(work, names)
 
 
-def _begin(make: Make, alone: Any) -> None:
-    """Build the cases of this process, which times while it holds `alone`."""
-    _FOUND.update(make("cuda"))
-    measure.ALONE = alone
+class _Permits:
+    """Some of the permits of all processes. Who waits for all of them keeps later ones waiting."""
+
+    def __init__(self, gate: Lock, permits: Semaphore, count: int) -> None:
+        self._gate, self._permits, self._count = gate, permits, count
+
+    def __enter__(self) -> None:
+        with self._gate:
+            for _ in range(self._count):
+                self._permits.acquire()
+
+    def __exit__(self, *raised: object) -> None:
+        for _ in range(self._count):
+            self._permits.release()
+
+
+def _begin(make: Make, beside: _Permits, alone: _Permits) -> None:
+    """Build the cases of this process, which compiles with one permit and times with all."""
+    measure.BESIDE, measure.ALONE = beside, alone
+    with beside:
+        _FOUND.update(make("cuda"))
 
 
 def _row(name: str, rounds: int, **options: Any) -> Row:

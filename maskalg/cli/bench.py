@@ -21,7 +21,11 @@ DESCRIPTION: Final = (
 def declare(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     add = parser.add_argument
-    add("--cases", default="", help='comma-separated parts of names, such as "D64,causal"')
+    add(
+        "--cases",
+        default="",
+        help='comma-separated names, or parts of names, such as "D64,causal"',
+    )
     add("--catalogue", action="store_true", help="time every family of masks")
     add("--peers", default="", help="comma-separated names of other kernels to time (all)")
     add("--rounds", type=positive, default=7, help="turns of each kernel (%(default)s)")

@@ -108,8 +108,11 @@ def picture_width(asked: int | None, console: Console, beside: int) -> int:
 
 
 def named_by(parts: Sequence[str], known: list[str]) -> list[str]:
-    """The cases whose names contain one of the parts; all cases if there are no parts."""
-    found = [name for name in known if not parts or any(part in name for part in parts)]
+    """The cases that the parts name whole, else those whose names contain one; all if no parts."""
+    whole, others = set(parts) & set(known), set(parts) - set(known)
+    found = [
+        name for name in known if not parts or name in whole or any(part in name for part in others)
+    ]
     if not found:
         raise MaskValueError(
             f"--cases {','.join(parts)} names no case. The cases: {', '.join(known)}."

@@ -5,7 +5,7 @@ import time
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 from functools import partial
-from itertools import pairwise
+from itertools import combinations, pairwise, product
 from pathlib import Path
 
 import pytest
@@ -28,6 +28,7 @@ from maskalg.bench.families import families
 from maskalg.bench.measure import Row, first_calls, kept_pairs
 from maskalg.bench.report import line, markdown, summary
 from maskalg.cli import main
+from maskalg.cli.options import named_by
 from maskalg.values import masks
 
 
@@ -61,6 +62,13 @@ def test_why_a_contender_is_missing(peer, contenders, package, name, monkeypatch
     assert "\n" not in peer.missing()
     assert contenders(Case(SHAPES["D64"], causal, row="causal"), ()) == {}
     peer.missing.cache_clear()
+
+
+def test_a_whole_name_is_that_case_alone():
+    known = ["D64 window", "D64 window of 4096", "D128 window", "D128 causal"]
+    assert named_by(["D64 window", "causal"], known) == ["D64 window", "D128 causal"]
+    assert named_by(["window"], known) == known[:3]
+    assert named_by([], known) == known
 
 
 def test_a_case_that_is_not_there(capsys, monkeypatch):
@@ -205,14 +213,18 @@ def turns(_device):
 
 
 def row_of(name, case, rounds, *, backward, peers):
-    """A row whose times say who measured it; the turns overlap if processes do not wait."""
-    from maskalg.bench.measure import ALONE
+    """A row whose times say who measured it, and when; turns overlap if processes do not wait."""
+    from maskalg.bench.measure import ALONE, BESIDE
 
+    with BESIDE:
+        first = [time.monotonic()]
+        time.sleep(0.05)
+        first.append(time.monotonic())
     with ALONE:
         begin = time.monotonic()
         time.sleep(0.02)
-        missing = {"backward": backward, "peers": peers}
-        return Row(name, {"maskalg": [begin, time.monotonic()], "case": case}, rounds, {}, missing)
+        times = {"maskalg": [begin, time.monotonic()], "first": first, "case": case}
+        return Row(name, times, rounds, {}, {"backward": backward, "peers": peers})
 
 
 def turns_beside(device):
@@ -242,6 +254,13 @@ def test_workers_take_turns_on_the_gpu(count, monkeypatch, new_processes):
     assert all(row.flops == 4 for row in rows)
     at = sorted(row.times["maskalg"] for row in rows)
     assert all(end <= begin for (_, end), (begin, _) in pairwise(at))
+    first = [row.times["first"] for row in rows]
+    assert not [pair for pair in product(at, first) if overlap(*pair)]
+    assert count == 1 or any(overlap(*pair) for pair in combinations(first, 2))
+
+
+def overlap(one, other):
+    return one[0] < other[1] and other[0] < one[1]
 
 
 def test_a_worker_that_cannot_begin_ends_the_bench(new_processes):
