@@ -62,7 +62,12 @@ def equal_sides(node: Node) -> tuple[Node, Node] | None:
         if remainder.op == "mod" and not positions(wanted):
             return _remainder_sides(remainder, wanted)
     parts = separated(nodes.subtract(left, right))
-    return None if parts is None else (parts[0], nodes.negate(parts[1]))
+    if parts is None:
+        return None
+    by_query, rest = parts
+    if all(scaled(term)[0] < 0 for term in terms_of(by_query)):  # -a == -b is a == b
+        return nodes.negate(by_query), rest
+    return by_query, nodes.negate(rest)
 
 
 def related(node: Node) -> tuple[Node, Node, Node] | None:
