@@ -81,6 +81,30 @@ def _one_table(a: Parameter, b: Parameter) -> bool:
     )
 
 
+def _told_apart(places: Iterable[Parameter]) -> None:
+    """Have a compiled function compiled anew where two of its parameters have become one.
+
+    torch.compile does not notice that by itself (torch 2.13). It compares the texts, numbers and
+    tensors that tell two apart; where none does, their identities, so that each call compiles.
+    """
+    distinct = list(dict.fromkeys(places))
+    for n, one in enumerate(distinct):
+        for other in distinct[:n]:
+            if one.text == other.text and not _differ(one, other):
+                id(one)
+                id(other)
+
+
+def _differ(a: Parameter, b: Parameter) -> bool:
+    """Whether torch.compile notices when two parameters of one text become one."""
+    if isinstance(a, Scalar) and isinstance(b, Scalar):
+        return a.value != b.value
+    tensors = [p.tensor for p in (a, b) if isinstance(p, Table)]
+    # It does not compare the identities of an `nn.Parameter`.
+    of_graph = not any(isinstance(tensor, torch.nn.Parameter) for tensor in tensors)
+    return of_graph and tensors[0] is not tensors[1]
+
+
 Self = TypeVar("Self", bound="Expression")
 
 
@@ -244,9 +268,7 @@ class Expression(Shown):
             sliding(512)
         """
         if torch.compiler.is_compiling():
-            # It does not notice by itself that two parameters have become one (torch 2.13).
-            for parameter in self._params:
-                id(parameter)
+            _told_apart(self._places)
         if values is not None and not isinstance(values, Mapping):
             raise errors.MaskTypeError(
                 f"bind({values!r}): values are bound by name. Write mask.bind(window=512), or "
@@ -255,10 +277,15 @@ class Expression(Shown):
         return self._bound_to({**(values or {}), **named})
 
     @property
+    def _places(self) -> list[Parameter]:
+        """The parameter at each place that holds one."""
+        places = [*self.label.parameters(), *self._params]
+        return places + [s for p in self._params if isinstance(p, Derived) for s in p.sources]
+
+    @property
     def _sharing(self) -> str:
         """Which places hold one parameter, as a text: "0 1 0" where the first and the third do."""
-        places = [*self.label.parameters(), *self._params]
-        places += [s for p in self._params if isinstance(p, Derived) for s in p.sources]
+        places = self._places
         number = {place: str(n) for n, place in enumerate(dict.fromkeys(places))}
         return " ".join([number[place] for place in places])
 

@@ -187,6 +187,51 @@ def test_one_parameter_bound_within_after_two():
         compiled.check(inputs(), mask)
 
 
+SEEDS = (1, 2, 3, 4)
+BOUND_WITHIN = {
+    "a window": ([causal & sliding(w) for w in (9, 10, 33, 5)], {"window": 7}, 1),
+    "one of two windows": (
+        [sliding(w) | sliding(w - 1).shift(q=-3) for w in (9, 10, 33, 5)],
+        {"window": 7},
+        2,  # the second varies
+    ),
+    "documents": ([causal & document(ids_of(70, n)) for n in SEEDS], {"ids": ids_of(70)}, 1),
+    "one of two documents": (
+        [document(ids_of(70, n)) | document(ids_of(70, n + 9)) & sliding(5) for n in SEEDS],
+        {"ids": ids_of(70)},
+        1,
+    ),
+    "a table": (
+        [ma.table(ids_of(70, n))[ma.kv_idx] <= ma.q_idx for n in SEEDS],
+        {"table": ids_of(70)},
+        1,
+    ),
+    "learned slopes": (
+        [causal + alibi(torch.nn.Parameter(torch.rand(4))) for n in SEEDS],
+        {"slopes": SLOPES},
+        1,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BOUND_WITHIN)
+def test_an_argument_bound_within(name):
+    """One graph for all masks of one structure."""
+    masks, values, graphs = BOUND_WITHIN[name]
+    compiled = Compiled(lambda q, k, v, mask: ma.attention(q, k, v, mask.bind(values)))
+    found = [compiled.check(inputs(), mask) for mask in masks]
+    assert found == [min(n, graphs) for n in range(1, len(masks) + 1)]
+
+
+@pytest.mark.parametrize("learned", [False, True])
+def test_one_tensor_bound_within_after_two(learned):
+    compiled = Compiled(lambda q, k, v, mask: ma.attention(q, k, v, mask.bind(slopes=SLOPES)))
+    one, two = (torch.nn.Parameter(torch.rand(4), requires_grad=learned) for _ in range(2))
+    one, two = (one, two) if learned else (one.data, two.data)
+    for a, b in ((one, two), (one, one), (two, one), (two, two)):
+        compiled.check(inputs(), causal + alibi(a) + alibi(b).shift(q=1))
+
+
 def test_shared_and_separate_parameters_are_told_apart():
     """A graph for one window twice must not serve two windows, nor one tensor twice two."""
     compiled = Compiled(ma.attention)
