@@ -170,7 +170,8 @@ _CALLED_HERE: Final = {
     "document_mask": "ma.document(ids)",
     "from_block_mask": "ma.mask(block_mask)",
     "abs": "abs(x), Python's own",
-    "clamp": "ma.minimum(ma.maximum(x, low), high)",
+    **dict.fromkeys(("clamp", "clip"), "ma.minimum(ma.maximum(x, low), high)"),
+    "where": "ma.where(condition, x, y)",
 }
 
 
@@ -191,23 +192,36 @@ def no_tensor(function: str, kind: str, options: Mapping[str, object] | None) ->
     """A function of torch was called with an expression, "Mask", "Bias", "Score" or "Index"."""
     given = "".join(f", {name}=…" for name in options or {})
     called = "tensor[…]" if function == "__getitem__" else f"torch's {function}(…{given})"
-    if function in _CALLED_HERE:
-        says = f"Write {_CALLED_HERE[function]}."
-    elif kind == "Index" and function == "__getitem__":
-        says = "Write ma.table(tensor)[index], with an index for each dimension."
-    else:
-        says = _WRITTEN_HERE[kind == "Index"]
+    says = _written_here(function, kind)
     return MaskTypeError(f"{called} got {_kind(kind)}, which is a formula and no tensor. {says}")
 
 
-def no_array(function: str, given: Sequence[object], kind: str) -> MaskTypeError:
+def no_array(
+    function: str, given: Sequence[object], options: Mapping[str, object], kind: str
+) -> MaskTypeError:
     """A function of NumPy was called with an expression."""
-    texts = [type(one).__name__ if hasattr(one, "shape") else repr(one)
-             for one in given]  # fmt: skip
+    texts = [_text(one) for one in given]
+    texts += [f"{name}={_text(value)}" for name, value in options.items()]
     return MaskTypeError(
         f"np.{function}({', '.join(texts)}) got {_kind(kind)}, which is a formula and no array. "
-        f"{_WRITTEN_HERE[kind == 'Index']}"
+        f"{_written_here(function, kind)}"
     )
+
+
+def _text(value: object) -> str:
+    """An argument as it was written, an array by its type."""
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join([_text(one) for one in value])}]"
+    return type(value).__name__ if hasattr(value, "shape") else repr(value)
+
+
+def _written_here(function: str, kind: str) -> str:
+    """What to write for a function of an expression, as a sentence."""
+    if function in _CALLED_HERE:
+        return f"Write {_CALLED_HERE[function]}."
+    if kind == "Index" and function == "__getitem__":
+        return "Write ma.table(tensor)[index], with an index for each dimension."
+    return _WRITTEN_HERE[kind == "Index"]
 
 
 _WRITTEN_HERE: Final = {

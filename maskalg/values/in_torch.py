@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NoReturn, TypeVar
 
 import numpy as np
 import torch
@@ -96,4 +96,9 @@ class InTorch:
             return found
         if function in (np.equal, np.not_equal) and not options:
             return function is np.not_equal
-        raise no_array(function.__name__, given, type(self).__name__)
+        raise no_array(function.__name__, given, options, type(self).__name__)
+
+    def __array_function__(
+        self, function: Any, types: object, given: tuple[Any, ...], options: dict[str, Any]
+    ) -> NoReturn:
+        raise no_array(function.__name__, given, options, type(self).__name__)

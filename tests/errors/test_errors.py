@@ -143,6 +143,22 @@ ALGEBRA: dict[str, tuple[Mistake, tuple[str, ...]]] = {
         lambda: np.logical_not(causal),
         ("np.logical_not(causal) got a Mask", ".to_dense(q_len, kv_len)"),
     ),
+    "choice of NumPy": (
+        lambda: np.where(causal, np.ones(4), 0),
+        ("np.where(causal, ndarray, 0) got a Mask", "Write ma.where(condition, x, y)."),
+    ),
+    "limits of NumPy": (
+        lambda: np.clip(q_idx, 0, 3),
+        ("np.clip(q_idx, 0, 3)", "Write ma.minimum(ma.maximum(x, low), high)."),
+    ),
+    "masks that NumPy joins": (
+        lambda: np.stack([causal, np.ones(4), BIAS], axis=-1),
+        ("np.stack([causal, ndarray, alibi(slopes[2])], axis=-1) got a Mask", ".to_dense("),
+    ),
+    "array that NumPy joins to an index": (
+        lambda: np.concatenate((np.ones(4), q_idx)),
+        ("np.concatenate([ndarray, q_idx]) got an index expression", "no array. Write"),
+    ),
     "remainder of a mask": (
         lambda: causal % 2,
         ("`causal % 2`: a mask is no number", "`q_idx % 2 == 0` is a mask"),
