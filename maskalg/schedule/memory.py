@@ -133,20 +133,19 @@ def numbers_of(node: Node, values: tuple[Value, ...]) -> tuple[Hashable, ...] | 
     return (node.skeleton, *map(repr, used))  # 1 and 1.0 are equal, and so are 0.0 and -0.0
 
 
-def of_numbers(make: Callable[[Bound, Extents], Found]) -> Callable[[Bound, Extents], Found]:
-    """The result of `make` for a mask, remembered if numbers and lengths alone decide it."""
-    known: Recent[Any, Found] = Recent(256)
+def of_mask(make: Callable[[Bound, Extents], Found]) -> Callable[[Bound, Extents], Found]:
+    """The result of `make` for a mask and lengths, made once while the mask's tensors live.
+
+    The layers of a model, and both passes, share it. A function that is no formula may read more
+    than the mask's tensors: then nothing is remembered.
+    """
+    known = Memory(256)
 
     def recall(form: Bound, extents: Extents) -> Found:
-        structure = form.structure
-        numbers = None
-        if not structure.mask_tables:
-            numbers = numbers_of(structure.mask, form.values)
-        if numbers is None:
+        mask = form.structure.mask
+        if "opaque" in mask.ops():
             return make(form, extents)
-        key = (structure, numbers, extents)
-        found = known.recall(key)
-        return known.keep(key, make(form, extents)) if found is None else found
+        return known.recall((extents,), (mask,), form.values, lambda: make(form, extents))
 
     return recall
 

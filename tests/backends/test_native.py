@@ -215,6 +215,22 @@ def test_learned_tables_are_left_to_torch_backward_alone():
     assert launch.kernel_for(call, tables=True) is None
 
 
+def test_layers_and_passes_share_the_runs_of_a_step(monkeypatch):
+    made, find = [], launch.rung_of
+    monkeypatch.setattr(launch, "rung_of", lambda of: made.append(1) or find(of))
+    kept = torch.rand(40) < 0.7
+    for count in (1, 2, 3):
+        mask = causal & ma.table(kept)[ma.kv_idx]
+        for _ in range(3):
+            q, k, v = inputs(40, 40)
+            ma.attention(q, k, v, mask).sum().backward()
+        assert len(made) == count
+        exact = [x.double() for x in (q, k, v)]
+        wanted = ma.attention(*exact, mask, backend="reference")
+        assert (ma.attention(q, k, v, mask) - wanted).abs().max() < 1e-5
+        kept[count] = ~kept[count]
+
+
 def test_a_new_window_compiles_nothing(monkeypatch):
     tensors = [tensor.detach() for tensor in inputs(90, 90)]
     ma.attention(*tensors, causal & sliding(9))

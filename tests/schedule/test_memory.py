@@ -85,8 +85,8 @@ def test_nothing_is_remembered_of_a_graph(monkeypatch):
     )
 
 
-def test_numbers_and_lengths_recall_what_a_mask_alone_decides():
-    made = memory.of_numbers(lambda form, extents: object())
+def test_a_mask_and_lengths_recall_what_was_made_of_them():
+    made = memory.of_mask(lambda form, extents: object())
     short, longer = Extents(8, 8, 1, 1), Extents(9, 8, 1, 1)
     distance = (ma.q_idx - ma.kv_idx) / ma.scalar(0.0, "width")
     first = bound(causal & sliding(4) & (distance > 1))
@@ -95,8 +95,15 @@ def test_numbers_and_lengths_recall_what_a_mask_alone_decides():
     others = [causal & sliding(5) & (distance > 1), causal & sliding(4) & (distance > 2)]
     others.append((causal & sliding(4) & (distance > 1)).bind(width=-0.0))
     assert made(first, short) not in [made(bound(mask), short) for mask in others]
-    ids = bound(ma.document(torch.arange(8)))
-    assert made(ids, short) is not made(ids, short)
+    ids = torch.arange(8)
+    before = made(bound(ma.document(ids)), short)
+    assert made(bound(ma.document(ids)), short) is before
+    assert made(bound(ma.document(ids) + ma.alibi(torch.rand(2))), short) is before
+    assert made(bound(ma.document(ids.clone())), short) is not before
+    ids[0] = 3
+    assert made(bound(ma.document(ids)), short) is not before
+    opaque = bound(ma.mask(lambda b, h, q, k: ids[q] * q >= k, opaque=True))
+    assert made(opaque, short) is not made(opaque, short)
 
 
 def test_what_graphs_keep_has_a_bound(monkeypatch):

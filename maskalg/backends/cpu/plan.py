@@ -12,7 +12,7 @@ from typing import Final
 
 from ...engine.extents import Extents
 from ...engine.normal_form import Bound
-from ...schedule.memory import of_numbers
+from ...schedule.memory import of_mask
 from ...schedule.rung import rung_of
 from ...schedule.tile_runs import PARTIAL, TileRuns
 from ...schedule.tiling import Tiling
@@ -59,7 +59,7 @@ class Group:
         return slice(*self.batch), slice(None) if self.heads is None else list(self.heads)
 
 
-@of_numbers
+@of_mask
 def plan(form: Bound, extents: Extents) -> tuple[Group, ...]:
     """The groups of a call."""
     if 0 in (extents.batch, extents.heads, extents.q_len):

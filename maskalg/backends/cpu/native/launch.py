@@ -22,7 +22,7 @@ from ....formula.meaning import as_float32
 from ....formula.nodes import Node
 from ....proof.proof import closed_forms_of
 from ....schedule.intervals.steps import tables_of, tables_of_slots
-from ....schedule.memory import MEMORY, of_numbers, state_of
+from ....schedule.memory import MEMORY, of_mask, state_of
 from ....schedule.rung import rung_of
 from ....schedule.tile_runs import TileRuns
 from ....schedule.tiling import Tiling
@@ -292,7 +292,7 @@ def _numbers(form: Bound, *, bounded: bool) -> tuple[list[int], list[object]]:
     return numbers, held
 
 
-@of_numbers
+@of_mask
 def runs_of(form: Bound, extents: Extents) -> TileRuns:
     """The runs of blocks of RUN_KEYS keys, of each tile of TILE queries."""
     tiling = Tiling(form, extents, (min(TILE, extents.q_len), RUN_KEYS))
