@@ -1,0 +1,215 @@
+"""Models of transformers with our attention and its peers: training on packed rows, and `generate`.
+
+    python benchmarks/gpu_models.py [train] [generate] [--rounds 5] [--small]
+
+    train      tokens a second of a step (forward, loss, backward) of a Llama on a row of packed
+               documents, eager and compiled
+    generate   milliseconds of a new token against a cache that grows: a Llama, a Llama whose first
+               entry is padded, and a Mistral with a window of 4096; "bound" is 1.15 times the time
+               with attention left out, and the bytes of the kept keys and values at 3.5 TB/s
+
+Random weights in bfloat16, 8 layers, 2048 wide, 16 heads on 4 of 128 dimensions. With --small a
+tiny model in float32 runs on a CPU. "left out" computes everything but attention.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, Final, NamedTuple
+
+import torch
+from transformers import AttentionInterface, LlamaConfig, MistralConfig, PretrainedConfig
+from transformers import AutoModelForCausalLM as Models
+from transformers.masking_utils import AttentionMaskInterface
+
+import maskalg.integrations.transformers  # noqa: F401
+from maskalg.bench.cases import documents
+
+LEFT_OUT: Final = "left out"
+BYTES_A_SECOND: Final = 3.5e12
+WINDOW: Final = 4096
+
+
+class Sizes(NamedTuple):
+    """Sizes of the models and of their inputs."""
+
+    layers: int
+    width: int
+    heads: int
+    kv_heads: int
+    vocabulary: int
+    row: int
+    document: int
+    batch: int
+    prompt: int
+    new: int
+
+
+LARGE: Final = Sizes(8, 2048, 16, 4, 32000, 16384, 1000, 4, 32768, 64)
+SMALL: Final = Sizes(2, 64, 4, 2, 100, 256, 60, 2, 128, 8)
+
+
+def left_out(module: Any, query: Any, key: Any, value: Any, mask: Any, **_: Any) -> Any:
+    """In place of attention: the queries, heads last but one, as attention returns its output."""
+    return query.transpose(1, 2).contiguous(), None
+
+
+AttentionInterface.register(LEFT_OUT, left_out)
+AttentionMaskInterface.register(LEFT_OUT, lambda *_, **__: None)
+
+
+def config(kind: type[PretrainedConfig], sizes: Sizes, **more: Any) -> PretrainedConfig:
+    """The configuration of a model of these sizes."""
+    return kind(
+        vocab_size=sizes.vocabulary,
+        hidden_size=sizes.width,
+        intermediate_size=sizes.width * 11 // 4,
+        num_hidden_layers=sizes.layers,
+        num_attention_heads=sizes.heads,
+        num_key_value_heads=sizes.kv_heads,
+        max_position_embeddings=2 * max(sizes.prompt, sizes.row),
+        **more,
+    )
+
+
+def model_of(made: PretrainedConfig, attention: str, device: str) -> Any:
+    """A model with the same random weights for each attention."""
+    torch.manual_seed(0)
+    dtype = torch.bfloat16 if device == "cuda" else torch.float32
+    with torch.device(device):
+        return Models.from_config(made, dtype=dtype, attn_implementation=attention)
+
+
+def train(sizes: Sizes, device: str, rounds: int) -> None:
+    """Tokens a second of a training step; every model has the loss of the first one."""
+    ids = documents(sizes.row, sizes.document, device).long()
+    begins = torch.cat([ids.new_ones(1, dtype=torch.bool), ids[1:] != ids[:-1]])
+    place = torch.arange(sizes.row, device=device)
+    positions = (place - place.where(begins, 0).cummax(0).values)[None]
+    tokens = torch.randint(sizes.vocabulary, (1, sizes.row), device=device)
+    steps: dict[str, Callable[[], float]] = {}
+    for attention in ("maskalg", "flex_attention", "sdpa"):
+        for compiled in (False, True):
+            name = f"{attention}, {'compiled' if compiled else 'eager'}"
+            with told(name):
+                model = model_of(config(LlamaConfig, sizes), attention, device)
+                step = step_of(model, tokens, positions, compiled)
+                print(f"{name}: loss {step():.4f}", flush=True)
+                steps[name] = step
+    seconds: dict[str, list[float]] = {name: [] for name in steps}
+    for turn in range(rounds + 1):
+        for name, step in steps.items():
+            taken = timed(step, device)
+            if turn:
+                seconds[name].append(taken)
+    print(f"{'train':26} {'tokens a second':>16}")
+    for name, taken in seconds.items():
+        print(f"{name:26} {sizes.row / statistics.median(taken):16,.0f}")
+
+
+def step_of(
+    model: Any, tokens: torch.Tensor, positions: torch.Tensor, compiled: bool
+) -> Callable[[], float]:
+    """A training step without an optimizer, which would take the same time for all."""
+    run = torch.compile(model) if compiled else model
+
+    def step() -> float:
+        model.zero_grad(set_to_none=True)
+        loss = run(tokens, position_ids=positions, labels=tokens, use_cache=False).loss
+        loss.backward()
+        return float(loss.detach())
+
+    return step
+
+
+def generate(sizes: Sizes, device: str, rounds: int) -> None:
+    """Milliseconds of a new token: a run with `new` tokens less a run with one."""
+    print(f"{'generate, ms a token':26} {'left out':>9} {'bound':>9} {'maskalg':>9} {'sdpa':>9}")
+    for name, kind, padded in (
+        ("Llama", LlamaConfig, False),
+        ("Llama, padded", LlamaConfig, True),
+        ("Mistral", MistralConfig, False),
+    ):
+        more = {"sliding_window": WINDOW} if kind is MistralConfig else {}
+        tokens = torch.randint(sizes.vocabulary, (sizes.batch, sizes.prompt), device=device)
+        mask = torch.ones_like(tokens)
+        if padded:
+            mask[0, : sizes.prompt // 4] = 0
+        found = {}
+        for attention in (LEFT_OUT, "maskalg", "sdpa"):
+            with told(f"{name}, {attention}"):
+                model = model_of(config(kind, sizes, **more), attention, device)
+                found[attention] = token_ms(model, tokens, mask, sizes.new, device, rounds)
+        kept = min(sizes.prompt, WINDOW) if kind is MistralConfig else sizes.prompt
+        numbers = 2 * sizes.layers * sizes.batch * sizes.kv_heads * sizes.width // sizes.heads
+        bytes_ = numbers * kept * (2 if device == "cuda" else 4)
+        nan = float("nan")
+        bound = 1.15 * found.get(LEFT_OUT, nan) + 1e3 * bytes_ / BYTES_A_SECOND
+        cells = [found.get(LEFT_OUT, nan), bound, found.get("maskalg", nan), found.get("sdpa", nan)]
+        print(f"{name:26} " + " ".join(f"{cell:9.3f}" for cell in cells), flush=True)
+
+
+def token_ms(
+    model: Any, tokens: torch.Tensor, mask: torch.Tensor, new: int, device: str, rounds: int
+) -> float:
+    """Milliseconds of each token after the first, the first run of all left out."""
+
+    def run(count: int) -> Callable[[], Any]:
+        return lambda: model.generate(
+            tokens,
+            attention_mask=mask,
+            min_new_tokens=count,
+            max_new_tokens=count,
+            do_sample=False,
+            pad_token_id=0,
+        )
+
+    times: dict[int, list[float]] = {1: [], new: []}
+    for turn in range(rounds + 1):
+        for count, taken in times.items():
+            seconds = timed(run(count), device)
+            if turn:
+                taken.append(seconds)
+    first, all_ = (statistics.median(taken) for taken in times.values())
+    return 1e3 * (all_ - first) / (new - 1)
+
+
+def timed(function: Callable[[], Any], device: str) -> float:
+    """Seconds of a call, by the clock."""
+    begin = time.perf_counter()
+    function()
+    if device == "cuda":
+        torch.cuda.synchronize()
+    return time.perf_counter() - begin
+
+
+@contextlib.contextmanager
+def told(name: str) -> Iterator[None]:
+    """Say why a contender failed, in place of its figure, and free its memory."""
+    try:
+        yield
+    except Exception as problem:
+        print(f"{name}: {type(problem).__name__}: {problem}".splitlines()[0][:160], flush=True)
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
+def main() -> None:
+    """Run what is named, or all."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("what", nargs="*", help="train, generate (both)")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--small", action="store_true", help="a tiny model on the CPU")
+    options = parser.parse_args()
+    sizes, device = (SMALL, "cpu") if options.small else (LARGE, "cuda")
+    for name, bench in (("train", train), ("generate", generate)):
+        if name in (options.what or ("train", "generate")):
+            bench(sizes, device, options.rounds)
+
+
+if __name__ == "__main__":
+    main()
