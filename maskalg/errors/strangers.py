@@ -219,7 +219,7 @@ def _written_here(function: str, kind: str) -> str:
     """What to write for a function of an expression, as a sentence."""
     if function in _CALLED_HERE:
         return f"Write {_CALLED_HERE[function]}."
-    if kind == "Index" and function == "__getitem__":
+    if kind == "Index" and function in ("__getitem__", "asarray"):
         return "Write ma.table(tensor)[index], with an index for each dimension."
     return _WRITTEN_HERE[kind == "Index"]
 

@@ -454,7 +454,6 @@ _ASKED_OF_MASKS = frozenset(
         *("witness", "rows_have_a_key", "simplify", "to_mask_mod", "complement"),
     )
 )
-_OF_TENSORS = frozenset(("ndim", "shape", "dtype", "device", "dim", "size"))
 _MOVES = frozenset(("cuda", "cpu", "half", "bfloat16", "float", "double"))
 
 
@@ -470,7 +469,7 @@ def no_attribute(kind: str, name: str) -> errors.MaskAttributeError:
         )
     if name in _MOVES:
         text += " Write mask.to('cuda') or mask.to('cpu'): tensors move, and keep their dtypes."
-    if name in _OF_TENSORS:
+    elif hasattr(torch.Tensor, name) and not name.startswith("_"):
         text += (
             " It is a formula, no tensor: mask.to_dense(q_len, kv_len) makes a tensor of a mask, "
             "and a model of transformers takes maskalg.integrations.transformers.model_mask(mask, "

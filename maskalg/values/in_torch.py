@@ -98,6 +98,9 @@ class InTorch:
             return function is np.not_equal
         raise no_array(function.__name__, given, options, type(self).__name__)
 
+    def __array__(self, *_dtype: object, **_options: object) -> NoReturn:
+        raise no_array("asarray", (self,), {}, type(self).__name__)
+
     def __array_function__(
         self, function: Any, types: object, given: tuple[Any, ...], options: dict[str, Any]
     ) -> NoReturn:

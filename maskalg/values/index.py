@@ -66,6 +66,11 @@ class Index(InTorch, IndexFormula):
                 f"`len({self!r})`: an index expression is a number and has no length."
             )
 
+        def __index__(self) -> NoReturn:
+            raise messages.no_number(self)
+
+        __int__ = __float__ = __index__
+
         def __getattr__(self, name: str) -> NoReturn:
             raise messages.no_attribute_of_index(name)
 

@@ -198,6 +198,13 @@ def no_index(value: object) -> MaskTypeError:
     )
 
 
+def no_number(index: object) -> MaskTypeError:
+    return MaskTypeError(
+        f"`{index!r}` is a formula, and no number for Python. Write `ma.table(list)[index]` to "
+        "read a list at it, ma.log(x) for math.log(x), ma.truncate(x) for int(x)."
+    )
+
+
 def no_attribute_of_index(name: str) -> MaskAttributeError:
     text = f"an index expression has no attribute {name!r}."
     if hasattr(torch.Tensor, name) and not name.startswith("_"):

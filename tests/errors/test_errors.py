@@ -6,6 +6,7 @@ Each message names what was typed, what was found, and what to write instead.
 from __future__ import annotations
 
 import copy
+import math
 
 import numpy as np
 import pytest
@@ -159,6 +160,20 @@ ALGEBRA: dict[str, tuple[Mistake, tuple[str, ...]]] = {
         lambda: np.concatenate((np.ones(4), q_idx)),
         ("np.concatenate([ndarray, q_idx]) got an index expression", "no array. Write"),
     ),
+    "mask as an array": (
+        lambda: np.asarray(causal),
+        ("np.asarray(causal) got a Mask", ".to_dense(q_len, kv_len)"),
+    ),
+    "array at an index": (
+        lambda: np.ones(4)[q_idx],
+        ("np.asarray(q_idx) got an index", "Write ma.table(tensor)[index]"),
+    ),
+    "list at an index": (
+        lambda: [1, 2][kv_idx],
+        ("`kv_idx` is a formula, and no number for Python", "`ma.table(list)[index]`"),
+    ),
+    "function of math": (lambda: math.log(q_idx + 1), ("ma.log(x) for math.log(x)",)),
+    "int of an index": (lambda: int(q_idx / 2), ("ma.truncate(x) for int(x)",)),
     "remainder of a mask": (
         lambda: causal % 2,
         ("`causal % 2`: a mask is no number", "`q_idx % 2 == 0` is a mask"),
@@ -353,6 +368,7 @@ def test_attributes_that_others_have() -> None:
     raises(AttributeError, lambda: (q_idx - kv_idx).abs(), *says)
     raises(AttributeError, lambda: causal.shape, "no tensor", "to_dense(q_len", "model_mask(mask")
     raises(AttributeError, lambda: causal.shwo, "a Mask has no attribute 'shwo'.")
+    raises(AttributeError, lambda: causal.numpy(), "no attribute 'numpy'. It is a formula, no")
     assert copy.deepcopy(SCORE).mask == SCORE.mask
 
 
