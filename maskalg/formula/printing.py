@@ -156,6 +156,8 @@ def formula_text(node: Node, around: int = _LOOSE) -> str:
         return _wrap(_sum_text(args), _SUM, around)
     if op in ("ge", "gt"):
         return _wrap(_comparison_text(op, args), _COMPARE, around)
+    if op == "eq":  # a number comes last
+        args = tuple(sorted(args, key=lambda arg: not arg.indices()))
     if op in _INFIX:
         sign, level = _INFIX[op]
         strict = op in _DIVISIONS
