@@ -126,23 +126,23 @@ def launches_of(call, launches, monkeypatch):
 
 
 @pytest.mark.parametrize("name", list(CASES))
-def test_on_hopper(name, monkeypatch, tmp_path):
-    check(name, "sm_90", CASES[name][2], monkeypatch, tmp_path)
+def test_on_hopper(name, monkeypatch, compiled):
+    check(name, "sm_90", CASES[name][2], monkeypatch, compiled)
 
 
 @pytest.mark.parametrize("weight", [ma.softmax, ma.relu])
-def test_bits_of_a_mask_that_costs(weight, monkeypatch, tmp_path):
+def test_bits_of_a_mask_that_costs(weight, monkeypatch, compiled):
     from maskalg.backends.triton import kept
 
     for name, new in (("_MEMORY", Anew()), ("_SERVES", {})):
         monkeypatch.setattr(kept, name, new)
     mask = causal & ((ma.q_idx - ma.kv_idx) % 7 < 3)
-    with stub_gpu(monkeypatch, tmp_path) as launches, warnings.catch_warnings(action="error"):
+    with stub_gpu(monkeypatch, compiled) as launches, warnings.catch_warnings(action="error"):
         ma.attention(*inputs(), mask, weight=weight, backend="triton")
     assert "kept_bits" in [launched.name for launched in launches]
 
 
-def test_bits_that_come_to_take_too_much_memory(monkeypatch, tmp_path):
+def test_bits_that_come_to_take_too_much_memory(monkeypatch, compiled):
     """Launches that are remembered with bits give way to ones that compute the mask."""
     from maskalg.backends.triton import kept
 
@@ -157,7 +157,7 @@ def test_bits_that_come_to_take_too_much_memory(monkeypatch, tmp_path):
     order = torch.randperm(600)
     mask, q = ma.permutation(order), inputs(length=600, kv_heads=4)[0]
     found = []
-    with stub_gpu(monkeypatch, tmp_path), warnings.catch_warnings(action="error"):
+    with stub_gpu(monkeypatch, compiled), warnings.catch_warnings(action="error"):
         for word in (0, 0, 0, 1, 1, 0, 0):
             order.add_(0)  # written to
             ma.attention(q, q, q, mask, backend="triton")
@@ -167,7 +167,7 @@ def test_bits_that_come_to_take_too_much_memory(monkeypatch, tmp_path):
     assert found == [*["looked"] * 3, *["computed,"] * 2, *["looked"] * 2]
 
 
-def test_tables_of_many_lengths_are_forgotten(monkeypatch, tmp_path):
+def test_tables_of_many_lengths_are_forgotten(monkeypatch, compiled):
     """The launches of an expression keep no more tables than memory is allowed for them."""
     from maskalg.backends.triton.launching import ready
 
@@ -175,7 +175,7 @@ def test_tables_of_many_lengths_are_forgotten(monkeypatch, tmp_path):
         monkeypatch.setattr(ready, name, new)
     mask = causal & ((ma.q_idx - ma.kv_idx) % 7 < 3)
     known, held = bound(mask).remembered, []
-    with stub_gpu(monkeypatch, tmp_path):
+    with stub_gpu(monkeypatch, compiled):
         for length in range(512, 1536, 64):
             q = inputs(length=length, kv_heads=4)[0]
             for _ in range(3):
@@ -189,9 +189,9 @@ def test_tables_of_many_lengths_are_forgotten(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("target", ["sm_80", "sm_100", "sm_120"])
 @pytest.mark.parametrize("name", ["window", "one row"])
-def test_elsewhere(name, target, monkeypatch, tmp_path):
+def test_elsewhere(name, target, monkeypatch, compiled):
     kernels = {"decode", "joined"} if "row" in name else {"forward", "backward_keys"}
-    check(name, target, kernels, monkeypatch, tmp_path)
+    check(name, target, kernels, monkeypatch, compiled)
 
 
 def check(name, target, kernels, monkeypatch, folder):
@@ -223,7 +223,7 @@ def check_launches(found, kernels):
 
 
 @pytest.mark.parametrize("target", ["sm_90", "sm_80"])
-def test_results_in_slices_of_longer_tensors(target, monkeypatch, tmp_path):
+def test_results_in_slices_of_longer_tensors(target, monkeypatch, compiled):
     """A call whose rooms have other strides is another call."""
     from maskalg.attention import checked_call
     from maskalg.backends.triton import backend
@@ -243,7 +243,7 @@ def test_results_in_slices_of_longer_tensors(target, monkeypatch, tmp_path):
         assert all(a is b for a, b in zip((out, *found), call.rooms, strict=True))
 
     form, arena = bound(WINDOW), Arena()
-    with stub_gpu(monkeypatch, tmp_path, target) as launches:
+    with stub_gpu(monkeypatch, compiled, target) as launches:
         found = []
         for again in (True, True, True, False):
             launches.clear()
@@ -262,7 +262,7 @@ def test_results_in_slices_of_longer_tensors(target, monkeypatch, tmp_path):
             assert not numbers, (one.name, numbers)
 
 
-def test_merged_parts(monkeypatch, tmp_path):
+def test_merged_parts(monkeypatch, compiled):
     """One variant serves all lengths, but for those whose heads lie at no multiples of 16."""
     from maskalg.backends.triton.launching import launch
     from maskalg.backends.triton.merged import fill_merged
@@ -275,7 +275,7 @@ def test_merged_parts(monkeypatch, tmp_path):
         return outs, [torch.zeros(1, 4, length) for _ in outs], like, torch.zeros(1, 4, length)
 
     given = [parts(512, 2048), parts(640, 1024), parts(33, 48), parts(33, 35, 3)]
-    with stub_gpu(monkeypatch, tmp_path) as launches:
+    with stub_gpu(monkeypatch, compiled) as launches:
         for each in given:
             launch._VARIANTS.clear()
             fill_merged(*each)
@@ -291,7 +291,7 @@ def test_merged_parts(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("page", [16, 256])
 @pytest.mark.parametrize("packed", [False, True])
-def test_chunks_in_pages(packed, page, monkeypatch, tmp_path):
+def test_chunks_in_pages(packed, page, monkeypatch, compiled):
     """By the Hopper kernel, with a descriptor of pages; packed ones beside the kernels of steps."""
     monkeypatch.setattr(ma.Pages, "_check_values", lambda *_: None)  # on a GPU nobody looks
     q, k, v = inputs(length=2048, queries=512, heads=32, kv_heads=8, batch=2)
@@ -307,12 +307,12 @@ def test_chunks_in_pages(packed, page, monkeypatch, tmp_path):
         ma.attention(q, k, v, mask, pages=pages, backend="triton")
 
     kernels = {"hopper_forward"} | ({"listed", "ragged", "ragged_joined"} if packed else set())
-    with stub_gpu(monkeypatch, tmp_path) as launches:
+    with stub_gpu(monkeypatch, compiled) as launches:
         check_launches(launches_of(call, launches, monkeypatch), kernels)
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_strided_pages_are_read_as_they_are_now(packed, monkeypatch, tmp_path):
+def test_strided_pages_are_read_as_they_are_now(packed, monkeypatch, compiled):
     """Their copies are made anew, and each launch is passed those of its own call."""
     monkeypatch.setattr(ma.Pages, "_check_values", lambda *_: None)
     copies, tensors = [], ma.Pages.tensors.fget
@@ -327,7 +327,7 @@ def test_strided_pages_are_read_as_they_are_now(packed, monkeypatch, tmp_path):
     if packed:
         q = q.transpose(0, 1).reshape(1, 32, 4, 128)
     mask, kept = causal.shift(q=lengths - 2), []
-    with stub_gpu(monkeypatch, tmp_path) as launches:
+    with stub_gpu(monkeypatch, compiled) as launches:
         for i in range(5):
             store.fill_(i)
             launches.clear()
@@ -341,10 +341,10 @@ def test_strided_pages_are_read_as_they_are_now(packed, monkeypatch, tmp_path):
             copies.clear()
 
 
-def test_no_request_is_no_launch(monkeypatch, tmp_path):
+def test_no_request_is_no_launch(monkeypatch, compiled):
     pages = ma.Pages(*(torch.zeros(*size).int() for size in ((0, 8), (0,), (1,))))
     q, pool = torch.ones(1, 2, 9, 64).half(), torch.ones(4, 16, 2, 64).half()
-    with stub_gpu(monkeypatch, tmp_path) as launches:
+    with stub_gpu(monkeypatch, compiled) as launches:
         out = ma.attention(q, pool, pool, causal, pages=pages, backend="triton")
     assert not launches and not out.any()
 
@@ -370,14 +370,14 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("name", list(OTHERS))
-def test_another_size_on_hopper(name, monkeypatch, tmp_path):
-    check_other_size(name, "sm_90", monkeypatch, tmp_path)
+def test_another_size_on_hopper(name, monkeypatch, compiled):
+    check_other_size(name, "sm_90", monkeypatch, compiled)
 
 
 @pytest.mark.parametrize("target", ["sm_80", "sm_100"])
 @pytest.mark.parametrize("name", ["window", "one row"])
-def test_another_size_elsewhere(name, target, monkeypatch, tmp_path):
-    check_other_size(name, target, monkeypatch, tmp_path)
+def test_another_size_elsewhere(name, target, monkeypatch, compiled):
+    check_other_size(name, target, monkeypatch, compiled)
 
 
 def check_other_size(name, target, monkeypatch, folder):
@@ -432,7 +432,7 @@ def by_name(launched):
 
 
 @pytest.mark.parametrize("cache", ["sliced", "joined anew"])
-def test_tokens_of_a_growing_cache(cache, monkeypatch, tmp_path):
+def test_tokens_of_a_growing_cache(cache, monkeypatch, compiled):
     """Nothing grows with their number, and a step of another length costs little Python."""
     from maskalg.backends.triton.launching import descriptors, launch, ready
     from maskalg.engine import extents, normal_form
@@ -449,7 +449,7 @@ def test_tokens_of_a_growing_cache(cache, monkeypatch, tmp_path):
 
     structure = bound((causal & sliding(300)).shift(q=7)).structure
     structure.remembered.clear()
-    with stub_gpu(monkeypatch, tmp_path, "sm_90") as launches:
+    with stub_gpu(monkeypatch, compiled, "sm_90") as launches:
         for n in (1100, 1101):
             step(n)
         memories = (
@@ -485,18 +485,18 @@ def calls_of(function):
     return count
 
 
-def test_each_stub_has_memory_of_its_own(monkeypatch, tmp_path):
+def test_each_stub_has_memory_of_its_own(monkeypatch, compiled):
     from triton.compiler.compiler import max_shared_mem
 
     found = []
     for target in ("sm_80", "sm_90", "sm_120"):
-        with monkeypatch.context() as patched, stub_gpu(patched, tmp_path, target):
+        with monkeypatch.context() as patched, stub_gpu(patched, compiled, target):
             found.append(max_shared_mem(0) // 1024)
     assert found == [163, 227, 99]
 
 
 @pytest.mark.parametrize("paged", [False, True])
-def test_layers_of_a_step_look_tables_up_once(paged, monkeypatch, tmp_path):
+def test_layers_of_a_step_look_tables_up_once(paged, monkeypatch, compiled):
     """And again, once the tensors of the mask are written to."""
     from maskalg.backends.triton.launching import ready
 
@@ -527,7 +527,7 @@ def test_layers_of_a_step_look_tables_up_once(paged, monkeypatch, tmp_path):
             ma.attention(q, k, v, mask, pages=pages, backend="triton")
         return len(looked_up)
 
-    with stub_gpu(monkeypatch, tmp_path):
+    with stub_gpu(monkeypatch, compiled):
         for _ in range(3):
             layers(step())
         mask = step()
@@ -545,12 +545,12 @@ def gradient_calls(gradients, mask=causal, length=512):
         torch.autograd.grad(out, of, grad_out)
 
 
-def test_a_gradient_that_is_aligned_otherwise_is_another_launch(monkeypatch, tmp_path):
+def test_a_gradient_that_is_aligned_otherwise_is_another_launch(monkeypatch, compiled):
     """Descriptors do not reach it: the plain kernels serve, and then the first ones again."""
     aligned = torch.zeros(1, 2, 512, 128, dtype=torch.bfloat16)
     shifted = torch.zeros(aligned.numel() + 1, dtype=torch.bfloat16)[1:].view(aligned.shape)
     bound(causal).remembered.clear()
-    with stub_gpu(monkeypatch, tmp_path) as launches:
+    with stub_gpu(monkeypatch, compiled) as launches:
         gradient_calls([aligned] * 3)
         launches.clear()
         gradient_calls([shifted, aligned] * 2)
@@ -559,7 +559,7 @@ def test_a_gradient_that_is_aligned_otherwise_is_another_launch(monkeypatch, tmp
     assert [launched.name for launched in launches] == (of_shifted + of_aligned) * 2
 
 
-def test_prepared_launches_hold_no_tensor(monkeypatch, tmp_path):
+def test_prepared_launches_hold_no_tensor(monkeypatch, compiled):
     lived = []
 
     class Watched(torch.autograd.Function):
@@ -573,7 +573,7 @@ def test_prepared_launches_hold_no_tensor(monkeypatch, tmp_path):
             return change
 
     bound(causal).remembered.clear()
-    with stub_gpu(monkeypatch, tmp_path):
+    with stub_gpu(monkeypatch, compiled):
         for _ in range(4):
             of = [tensor.requires_grad_() for tensor in inputs(length=512, heads=2)]
             out = ma.attention(*map(Watched.apply, of), causal, backend="triton")
@@ -585,11 +585,11 @@ def test_prepared_launches_hold_no_tensor(monkeypatch, tmp_path):
     assert not any(ref() is not None for ref in lived)
 
 
-def test_python_of_a_step_of_training(monkeypatch, tmp_path):
+def test_python_of_a_step_of_training(monkeypatch, compiled):
     """A call like one before looks little up, in either pass."""
     of = [tensor.requires_grad_() for tensor in inputs(length=512, heads=2)]
     change = torch.zeros(1, 2, 512, 128, dtype=torch.bfloat16)
-    with stub_gpu(monkeypatch, tmp_path):
+    with stub_gpu(monkeypatch, compiled):
         gradient_calls([change] * 4)
         found = []
         for _ in range(20):
@@ -631,9 +631,9 @@ def test_one_variant_serves_documents_however_packed(target, dim, monkeypatch, t
     assert sorted(path.stem for path in tmp_path.rglob("*.ptx")) == sorted(wanted)
 
 
-def test_passes_of_a_rank_launch_what_checked_calls_launch(monkeypatch, tmp_path):
+def test_passes_of_a_rank_launch_what_checked_calls_launch(monkeypatch, compiled):
     ids = torch.arange(4096, dtype=torch.int32) // 900
-    with stub_gpu(monkeypatch, tmp_path) as launches:
+    with stub_gpu(monkeypatch, compiled) as launches:
         passes = Passes(monkeypatch, causal & document(ids), launches)
         calls = len(passes.run.steps.own) + len(passes.run.steps.hops[0].calls)
         change = torch.randn(passes.inputs[0].shape)
