@@ -28,11 +28,16 @@ def bits(monkeypatch):
     monkeypatch.setattr(kept, "_MEMORY", Anew())
 
 
-def check(mask, q_len, kv_len, dim=16):
+OF_HEADS = ("of heads", "biased")
+
+
+def check(mask, q_len, kv_len, batch=1, heads=2):
     """Compare the output and all gradients."""
     torch.manual_seed(0)
-    tensors = [torch.randn(2, 4, n, dim, requires_grad=True) for n in (q_len, kv_len, kv_len)]
-    change = torch.randn(2, 4, q_len, dim)
+    q, *_ = tensors = [
+        torch.randn(batch, heads, n, 16, requires_grad=True) for n in (q_len, kv_len, kv_len)
+    ]
+    change = torch.randn(q.shape)
     found, wanted = [], []
     for results, backend, dtype in (
         (found, "triton", torch.float32),
@@ -46,7 +51,8 @@ def check(mask, q_len, kv_len, dim=16):
 
 @pytest.mark.parametrize("name", list(masks(LENGTH)))
 def test_attention(name):
-    check(masks(LENGTH)[name], LENGTH, LENGTH)
+    batch, heads = (2, 4) if name in OF_HEADS else (1, 2)
+    check(masks(LENGTH)[name], LENGTH, LENGTH, batch, heads)
     assert kept._MEMORY.made > 0
 
 
@@ -62,7 +68,8 @@ def test_tiles_of_long_calls(name, monkeypatch):
         return kinds[-1], False
 
     monkeypatch.setattr(plan, "bits_worth", seen)
-    check(masks(LENGTH)[name], LENGTH, LENGTH)
+    batch, heads = (2, 4) if name in OF_HEADS else (1, 2)
+    check(masks(LENGTH)[name], LENGTH, LENGTH, batch, heads)
     assert set(kinds) == {"tiles"} and kept._MEMORY.made > 0
 
 
@@ -95,7 +102,7 @@ def test_tiles_that_take_too_much_memory(monkeypatch):
 
 @pytest.mark.parametrize("q_len, kv_len", [(135, 170), (170, 135)])
 def test_lengths(q_len, kv_len):
-    check(ma.causal & BY_DISTANCE, q_len, kv_len)
+    check(ma.causal & BY_DISTANCE, q_len, kv_len, batch=2)
 
 
 def test_gradients_of_a_bias():
