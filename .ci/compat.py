@@ -19,17 +19,30 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 TORCH = ("2.10.0", "2.11.0", "2.12.1", "2.13.0", "2.14.1", "2.15.0")
+LAUNCHES = "tests/backends/triton/test_launches.py"
+HOPPER = "tests/codegen/test_compile_hopper.py"
+COMPILED = (
+    *(f"forward-{target}" for target in ("sm_80", "sm_90", "sm_100", "gfx942")),
+    *(f"backward_{of}-gfx942" for of in ("queries", "keys", "entries")),
+)
+# Imports; each kernel launched twice; a kernel compiled for each target; operators under
+# torch.compile; processes; transformers.
 SHORT = (
     "tests/package/test_imports.py",
-    "tests/backends/triton/test_launches.py",
+    f"{LAUNCHES}::test_on_hopper",
+    f"{LAUNCHES}::test_elsewhere",
+    f"{LAUNCHES}::test_merged_parts",
+    f"{LAUNCHES}::test_bits_of_a_mask_that_costs[weight0]",
+    f"{LAUNCHES}::test_chunks_in_pages[True-16]",
+    f"{LAUNCHES}::test_one_variant_serves_documents_however_packed[sm_90-64]",
     "tests/backends/triton/test_launch.py",
     "tests/backends/triton/test_descriptors.py",
     "tests/backends/triton/test_fitting.py",
-    "tests/codegen/test_compile.py::test_compiles_everywhere",
-    "tests/codegen/test_compile_hopper.py::test_128_dimensions",
-    "tests/codegen/test_compile_hopper.py::test_each_arrival_follows_one_barrier",
-    "tests/codegen/test_compile_hopper.py::test_all_gradients[window-0-64-128]",
-    "tests/codegen/test_compile_hopper.py::test_tiles_are_weighed_while_values_are_multiplied",
+    *(f"tests/codegen/test_compile.py::test_compiles_everywhere[{each}]" for each in COMPILED),
+    f"{HOPPER}::test_128_dimensions",
+    f"{HOPPER}::test_each_arrival_follows_one_barrier",
+    f"{HOPPER}::test_all_gradients[window-0-64-128]",
+    f"{HOPPER}::test_tiles_are_weighed_while_values_are_multiplied",
     "tests/operators",
     "tests/parallel/test_attend.py",
     "tests/integrations/test_continuous_batching.py",
