@@ -62,21 +62,23 @@ def test_rows_that_keep_nothing():
 
 
 def test_biases():
-    slopes = torch.rand(4, requires_grad=True)
+    tensors = inputs(heads=(2, 1))
+    slopes = torch.rand(2, requires_grad=True)
     for rows in (ROWS, ([], [], [], [])):
         given = {"bias": ma.alibi(slopes), "learned": [slopes], "backend": "triton"}
-        check(causal & sliding(9), inputs(), rows, **given)
+        check(causal & sliding(9), tensors, rows, **given)
     bias = ma.softcap(3.0) @ ma.alibi(slopes.detach())
-    check(causal & sliding(9), inputs(), ROWS, bias=bias, queries=NAN, backend="triton")
+    check(causal & sliding(9), tensors, ROWS, bias=bias, queries=NAN, backend="triton")
 
 
 @pytest.mark.parametrize("lse", [False, True])
 def test_sinks(lse):
-    logits = torch.randn(4, requires_grad=True)
+    tensors = inputs(heads=(2, 1))
+    logits = torch.randn(2, requires_grad=True)
     weight = ma.softmax_with_sink(logits)
     for rows in (ROWS, ([], [], [], [])):
         given = {"lse": lse, "learned": [logits], "backend": "triton"}
-        check(causal & sliding(9), inputs(), rows, weight=weight, **given)
+        check(causal & sliding(9), tensors, rows, weight=weight, **given)
 
 
 NORMALISED = replace(ma.sigmoid(), normalised=True)
@@ -84,11 +86,12 @@ NORMALISED = replace(ma.sigmoid(), normalised=True)
 
 @pytest.mark.parametrize("weight", [NORMALISED, ma.sigmoid(0.0), ma.relu, ma.linear], ids=str)
 def test_other_weights(weight):
-    slopes = torch.rand(4, requires_grad=True)
+    tensors = inputs(heads=(2, 1))
+    slopes = torch.rand(2, requires_grad=True)
     given = {"weight": weight, "lse": False, "queries": NAN, "backend": "triton"}
     for rows in (ROWS, ([], [], [], [])):
-        check(causal & sliding(9), inputs(), rows, **given)
-    check(causal & sliding(9), inputs(), ROWS, bias=ma.alibi(slopes), learned=[slopes], **given)
+        check(causal & sliding(9), tensors, rows, **given)
+    check(causal & sliding(9), tensors, ROWS, bias=ma.alibi(slopes), learned=[slopes], **given)
 
 
 @pytest.mark.parametrize("scale", [0.7, -0.3, 0.0])
