@@ -25,8 +25,8 @@ COMPILED = (
     *(f"forward-{target}" for target in ("sm_80", "sm_90", "sm_100", "gfx942")),
     *(f"backward_{of}-gfx942" for of in ("queries", "keys", "entries")),
 )
-# Imports; each kernel launched twice; a kernel compiled for each target; operators under
-# torch.compile; processes; transformers.
+# Imports; each kernel launched twice, for Hopper and for others; kernels compiled for NVIDIA and
+# AMD; operators under torch.compile; several processes; transformers.
 SHORT = (
     "tests/package/test_imports.py",
     f"{LAUNCHES}::test_on_hopper",

@@ -1,4 +1,4 @@
-"""Wrong texts of a kernel differ in one place: what was asked of the other places is known."""
+"""Wrong texts of a kernel differ in one place: questions about the others have been answered."""
 
 from functools import cache
 
@@ -7,9 +7,9 @@ import pytest
 from maskalg.verifier.walk import loops
 
 
-@pytest.fixture(autouse=True, scope="session")
+@pytest.fixture(autouse=True, scope="module")
 def each_question_is_asked_once():
-    """Terms are equal where they are the same object, so their verdicts are too."""
+    """In a file of tests: equal terms are one object, and have one verdict."""
 
     def remembering(decide):
         known = cache(decide)
