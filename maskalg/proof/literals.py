@@ -16,6 +16,7 @@ positions.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any, Final, cast
 
 from ..formula import nodes, separation
@@ -114,6 +115,12 @@ class Clauses:
             return [()] if bool(node.data) == holds else []
         if op == "not":
             return self.of(node.args[0], not holds)
+        if op == "or" and not holds and (sides := self._sides(node)) is not None:
+            # Not (c and A or not c and B): c and not A, or not c and not B. The product of what
+            # drops A and what drops B would have many more clauses.
+            return self._any(
+                [self._all([self.of(c, True), self.of(rest, False)]) for c, rest in sides]
+            )
         if op in ("and", "or"):
             parts = [self.of(arg, holds) for arg in node.args]
             return self._all(parts) if (op == "and") == holds else self._any(parts)
@@ -123,15 +130,32 @@ class Clauses:
             return self._eq(node, holds)
         return self._other(node, holds, f"{formula_text(node)} is not a comparison of positions")
 
+    def _sides(self, node: Node) -> list[tuple[Node, Node]] | None:
+        """The condition and the rest of both sides of a disjunction, if one condition is the
+        negation of the other."""
+        if len(node.args) != 2 or any(arg.op != "and" for arg in node.args):
+            return None
+        left, right = (
+            [(part, self.of(part, holds)) for part in arg.args if part.op not in ("and", "or")]
+            for arg, holds in zip(node.args, (True, False), strict=True)
+        )
+        for (c, clauses), (other, negated) in product(left, right):
+            if clauses == negated:
+                return [
+                    (part, nodes.conjunction(*[each for each in arg.args if each is not part]))
+                    for arg, part in zip(node.args, (c, other), strict=True)
+                ]
+        return None
+
     def _any(self, parts: list[list[Clause]]) -> list[Clause]:
         return self._absorbed([clause for part in parts for clause in part])
 
     def _all(self, parts: list[list[Clause]]) -> list[Clause]:
-        product: list[Clause] = [()]
+        every: list[Clause] = [()]
         for part in parts:
-            joined = [self.tidy(left + right) for left in product for right in part]
-            product = self._absorbed([clause for clause in joined if clause is not None])
-        return product
+            joined = [self.tidy(left + right) for left in every for right in part]
+            every = self._absorbed([clause for clause in joined if clause is not None])
+        return every
 
     def tidy(self, clause: Clause) -> Clause | None:
         """The clause without implied literals; None when two of them contradict each other."""

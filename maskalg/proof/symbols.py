@@ -337,7 +337,7 @@ class Symbols:
             read, low = reads[0], cast(int, floors[0].data)
         if read.kind != "int":
             raise Unsupported(f"the entries of {read.own[0].name}")
-        indices = ", ".join(str(arg.data or arg.skeleton) for arg in read.args)
+        indices = ", ".join(formula_text(arg) for arg in read.args)
         name = f"{read.own[0].name}[{indices}]" if indices else read.own[0].name
         if low != cast(Slot, read.own[0]).low:
             name = f"max({name}, {low})"

@@ -275,3 +275,16 @@ def test_unknown_functions_name_the_file_to_edit() -> None:
         symbols.lower(sp.Function("f")(sp.Symbol("x")), sp.Integer(0))
     with pytest.raises(NotImplementedError, match=r"proof/symbols\.py"):
         symbols.upper(sp.Function("f")(sp.Symbol("x")), sp.Integer(0))
+
+
+def test_either_side_of_a_condition() -> None:
+    """Keys before a place follow one mask, and those after it another: the sides do not multiply."""
+    before = ma.scalar(40, "before", low=1)
+    first = causal & ma.padding.from_mask(torch.arange(64)[None] >= 9)
+    chosen = (first & (kv_idx < before)) | (sliding(9) & ma.prefix(50) & (kv_idx >= before))
+    proof = chosen.prove()
+    assert proof.exact and len(proof.unfull) == 6
+    swapped = (first & (kv_idx >= before)) | (ma.nothing | sliding(9)) & (before > kv_idx)
+    for mask in (chosen, swapped):
+        assert_labels_exact(mask, 64, block=8)
+        assert_closed_forms_sound(mask, 64, block_q=8)
