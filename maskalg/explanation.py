@@ -187,6 +187,8 @@ def _schedule(bounds: Bounds, structure: Structure, wider: bool) -> str:
     rung = rung_of(structure)
     if bounds == "none":
         return "none: every pair is computed"
+    if bounds == "spans":
+        return "runs of tiles that intervals leave, computed in the kernel: too few to label them"
     source = rung.in_kernel if bounds == "kernel" else rung.on_host
     if bounds == "kernel" and source == "digits":
         return "runs of tiles that digits leave, found once for these lengths"

@@ -31,9 +31,10 @@ class Traits:
     where: str | Callable[[], str] | None = None
 
 
-Bounds: TypeAlias = Literal["kernel", "bits", "host", "none"]
-"""The place where runs of tiles are computed: the kernel, "bits" of pairs once for a mask, or the
-host once a call; "none" where every pair is computed."""
+Bounds: TypeAlias = Literal["kernel", "spans", "bits", "host", "none"]
+"""The place where runs of tiles are computed: the kernel, by "spans" alone if there are too few
+tiles to label; "bits" of pairs once for a mask; or the host once a call. "none": every pair is
+computed."""
 
 
 @dataclass(frozen=True)

@@ -211,6 +211,8 @@ def _runs(
         return bounds_text(forms, text, found, _ORIGIN)
     found = f"run_of_spans{way}({at}, touched, unfull, kv_len, BLOCK)"
     source = rung_of(structure).in_kernel
+    if style.few_tiles and source == "summaries":
+        return bounds_text(forms, text, found)
     # Token sets and tile predicates decide tiles on the host only; in a kernel, spans are inexact.
     encloses = source == "summaries" or (source == "spans" and forms.rung != "closed form")
     told = encloses and looks_up(structure, style, "kv_idx" if of == "queries" else "q_idx")

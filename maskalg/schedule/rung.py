@@ -137,6 +137,14 @@ def layout_of(form: Bound, extents: Extents, of: Of) -> Layout:
     return Layout(bits, of_batch, rows if counts[1] > 1 else 0)
 
 
+def has_few_tiles(form: Bound, extents: Extents) -> bool:
+    """Whether labels from summaries would take longer than they save in a call of this size."""
+    from .summaries.labels import never_labelled
+
+    grain = 1 << layout_of(form, extents, "queries").grain_bits
+    return never_labelled(Tiling(form, extents, (grain, grain)))
+
+
 def marked_runs(form: Bound, extents: Extents, of: Of, device: torch.device) -> torch.Tensor:
     """Runs of each row of tiles from each column on, int32 `[batch, heads, rows, columns, 2]`, or
     `[batch, heads, rows, 2, columns, 2]` from the first column and from the last.

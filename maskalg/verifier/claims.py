@@ -40,6 +40,7 @@ from ..formula.nodes import Node
 from ..formula.parameters import Slot
 from ..proof.closed_forms import Span
 from ..proof.proof import prove_structure
+from ..schedule.rung import rung_of
 from ..schedule.tiling import Of
 from . import terms
 from .elements import SCALE, TritonHooks, kept
@@ -294,6 +295,8 @@ def _variants(subject: Subject, target: Target, kernel: Kernel) -> Iterator[_Var
         names += [f"rows of multiples of {grain}"] * (grain > 1)
         style = replace(plain, far=far, tabled=tables, grain=grain, bits=bits, scattered=scattered)
         yield _Variant(", ".join(names), style, replace(kernel, near=not far, grain=grain))
+    if rung_of(subject.structure).in_kernel == "summaries":
+        yield _Variant("few tiles", replace(plain, few_tiles=True), kernel)
 
 
 def _of_hooks(

@@ -43,8 +43,11 @@ def explain(call: Call) -> Explained:
     if call.nan_safe:
         tier += ", of copies without NaN"
     gradients = _gradients_told(call)
-    marks = [t for t in plan_of(call).hooks.tables if isinstance(t, MarksArgument)]
-    bounds: Bounds = "bits" if any(mark.bits for mark in marks) else "kernel"
+    plan = plan_of(call)
+    marks = [t for t in plan.hooks.tables if isinstance(t, MarksArgument)]
+    bounds: Bounds = "spans" if plan.told.style.few_tiles else "kernel"
+    if any(mark.bits for mark in marks):
+        bounds = "bits"
     compilations = forward.compilations()
     return Explained(tier, tile, gradients, bounds, tables, _elements_told(call), compilations)
 

@@ -19,7 +19,7 @@ from ...engine.float8 import FLOAT8
 from ...engine.normal_form import Bound, Structure, transposed
 from ...formula.separation import Index
 from ...schedule.intervals.rung import tiles_of_documents
-from ...schedule.rung import rung_of
+from ...schedule.rung import has_few_tiles, rung_of
 from ...tiles.backward import backward_tiles_for, hopper_backward_tile_for, one_pass_for
 from ...tiles.forward import hopper_tile_for, tiles_for
 from ...tiles.pattern import LONG_DOCUMENT, LONG_PATH, SHORT_ROW, Counted, tiles_of_counts
@@ -114,6 +114,9 @@ def told_of(call: Call) -> Told:
             style = looked_up
             if _takes_counted(call) and (found := bits.counted) is not None:
                 counted = tiles_of_counts(*found)
+    by_summaries = rung_of(form.structure).in_kernel == "summaries"
+    if by_summaries and not style.bits and has_few_tiles(form, extents):
+        style = replace(style, few_tiles=True)
     dim = max(call.query.shape[-1], call.value.shape[-1])
     long_documents = documents_are_long(form, extents, dim)
     return Told(style, extents.kv_len <= SHORT_ROW, long_documents, counted)

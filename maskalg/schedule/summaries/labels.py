@@ -54,6 +54,12 @@ def _labels(tiling: Tiling, of: tuple[int, int] | None) -> torch.Tensor:
     return (surely.to(torch.uint8) + perhaps.to(torch.uint8)).expand(tiling.shape).contiguous()
 
 
+def never_labelled(tiling: Tiling) -> bool:
+    """Whether there are so few tiles that `summary_marks` labels none, whatever the tensors."""
+    fewest = _FEWEST_TILES if tiling.extents.q_len > tiling.block[0] else _FEWEST_EACH_TIME
+    return math.prod(tiling.shape) <= fewest
+
+
 def summary_marks(tiling: Tiling, of: Of) -> torch.Tensor:
     """The runs of labels from summaries, as `marks_of` makes them; remembered.
 

@@ -652,3 +652,17 @@ def test_passes_of_a_rank_launch_what_checked_calls_launch(monkeypatch, compiled
         kinds = passes.run.score.__dict__["_made"].values()
         assert all(len(made) == calls for _, made in kinds)
         assert all(others[-1] for _, made in kinds for others in made.values())
+
+
+def test_few_tiles_are_not_labelled(monkeypatch, compiled):
+    """A step of decoding reads a padding mask only where padding lies between real tokens."""
+    real = torch.arange(2048)[None] >= 300
+    mask = causal & ma.padding.from_mask(real)
+    q, k, v = inputs(length=2048, queries=1)
+    with stub_gpu(monkeypatch, compiled):
+        step = ma.explain(q, k, v, mask.shift(q=2047), backend="triton")
+        whole = ma.explain(k, k, v, mask & ma.sliding(1500), backend="triton")
+    assert step.schedule == (
+        "runs of tiles that intervals leave, computed in the kernel: too few to label them"
+    )
+    assert "bits of pairs" in whole.schedule
