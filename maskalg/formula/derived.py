@@ -40,7 +40,8 @@ class Derived(Table):
         source is written to.
         """
         now = self._writes()
-        if [place for place, _ in now] != [place for place, _ in self._seen]:
+        moved = now != self._seen and [at for at, _ in now] != [at for at, _ in self._seen]
+        if moved:
             self._seen = now  # the table was copied with its sources: the entries are the same
             return
         on_gpu = self.tensor.is_cuda

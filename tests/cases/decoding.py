@@ -18,6 +18,8 @@ def expressions(length, device="cpu"):
     slopes = torch.rand(HEADS, device=device)
     last = causal.shift(q=offset)
     now, slots, size = ma.scalar(offset, "now", low=0), length - 20, 16
+    real = torch.ones(2, length, dtype=torch.bool, device=device)
+    real[0, :33], real[1, 70] = False, False
     pages = torch.randperm(length // size + 1)[None] - 2  # two hold nothing
     token = ma.table(pages.to(device), "pages")[ma.batch, ma.kv_idx // size] * size
     return {
@@ -31,6 +33,7 @@ def expressions(length, device="cpu"):
         "not-document": ~ma.document(ids).shift(q=offset),
         "entries": causal.shift(q=torch.tensor([7, offset], device=device)),
         "padding": ma.padding(torch.tensor([length, 33], device=device)),
+        "padded": (causal & ma.padding.from_mask(real)).shift(q=offset),
         "per-head": ma.where(ma.head % 2 == 0, causal, sliding(70)).shift(q=offset),
         "dilated": (sliding(300) & ma.dilated(3)).shift(q=offset),
         "dense": ma.dense(torch.rand(2, HEADS, MOST_QUERIES, length, device=device) > 0.7),

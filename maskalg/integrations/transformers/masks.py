@@ -17,8 +17,7 @@ import torch
 from ...errors import MaskTypeError, MaskValueError
 from ...tracing import mask as traced
 from ...values.algebra import Mask, Score
-from ...values.index import batch, kv_idx, table
-from ...values.masks import causal
+from ...values.masks import causal, padding
 from .. import messages
 from .model_mask import ModelMask, Written
 from .packed import by_place
@@ -147,7 +146,7 @@ def _built(
     if mask is None:
         mask = causal if function is None else traced(by_place(function))
     if attention_mask is not None:
-        mask = _narrowed(mask, _padded(attention_mask, kv_length + kv_offset))
+        mask = mask & padding.from_mask(_padded(attention_mask, kv_length + kv_offset))
     if isinstance(q_offset, torch.Tensor):
         # A static cache adds to its own tensor as the first layer writes its keys.
         q_offset = q_offset.clone()
@@ -161,8 +160,3 @@ def _padded(attention_mask: torch.Tensor, length: int) -> torch.Tensor:
     kept = attention_mask.to(torch.bool)
     missing = length - kept.shape[1]
     return torch.nn.functional.pad(kept, (0, missing)) if missing > 0 else kept
-
-
-def _narrowed(mask: Mask | Score, kept: torch.Tensor) -> Mask | Score:
-    keys: Mask = table(kept, "padding_mask")[batch, kv_idx]
-    return mask & keys
