@@ -29,7 +29,8 @@ ROTATED = 512 * 2**20  # bytes of keys and values that are read before any is re
 class Case:
     """The last `queries` of a cache of `keys`; `window` keys are kept of each, or all before it.
 
-    The cache lies in pages of so many keys, in any order, where `page` is not 0.
+    The cache lies in pages of so many keys, in any order, where `page` is not 0. `padded`, an
+    attention mask drops the first quarter of the first entry.
     """
 
     batch: int
@@ -40,6 +41,7 @@ class Case:
     dim: int = 128
     cap: float | None = None
     page: int = 0
+    padded: bool = False
 
     @property
     def name(self) -> str:
@@ -51,13 +53,16 @@ class Case:
             parts.append("cap")
         if self.page:
             parts.append(f"pages of {self.page}")
+        if self.padded:
+            parts.append("padded")
         return ", ".join(parts)
 
     @property
     def read(self) -> int:
         """Bytes of the keys and values that are kept."""
         rows = self.keys if self.window is None else self.window + self.queries - 1
-        return 4 * self.batch * self.heads[1] * rows * self.dim
+        dropped = self.keys // 4 if self.padded else 0
+        return 4 * self.heads[1] * (self.batch * rows - dropped) * self.dim
 
 
 CASES = [
@@ -66,6 +71,7 @@ CASES = [
     Case(1, 65536, 4), Case(1, 65536, 16), Case(1, 65536, 64), Case(1, 65536, 256),
     Case(4, 16384, heads=(32, 32)), Case(4, 16384, heads=(32, 8), dim=64),
     Case(4, 16384, heads=(16, 1)), Case(64, 2048),
+    Case(4, 32768, heads=(16, 4), padded=True),
     Case(8, 16384, page=16), Case(8, 16384, page=64), Case(4, 32768, heads=(16, 4)),
     Case(4, 32768, heads=(16, 4), page=16), Case(4, 32768, heads=(16, 4), page=64),
     *(Case(batch, 32768, 512, page=page) for batch in (1, 4) for page in (0, 16, 32, 64, 128)),
@@ -82,6 +88,14 @@ def contenders(case: Case) -> dict[str, Callable[..., torch.Tensor]]:
         pages = ma.Pages(table.view(case.batch, -1), lengths)
         moved = mask.shift(q=lengths - case.queries)
         return {"maskalg": partial(ma.attention, score=moved, pages=pages)}
+    if case.padded:
+        kept = torch.ones(case.batch, case.keys, dtype=torch.bool, device="cuda")
+        kept[0, : case.keys // 4] = False
+        padded = (mask & ma.padding.from_mask(kept)).shift(q=offset)
+        dense = partial(
+            scaled_dot_product_attention, attn_mask=kept[:, None, None], enable_gqa=True
+        )
+        return {"maskalg": partial(ma.attention, score=padded), "SDPA": dense}
     score = mask.shift(q=offset)
     if case.cap:
         score = score + ma.softcap(case.cap)

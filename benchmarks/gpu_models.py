@@ -19,11 +19,13 @@ import contextlib
 import statistics
 import time
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 import torch
 from transformers import AttentionInterface, LlamaConfig, MistralConfig, PretrainedConfig
 from transformers import AutoModelForCausalLM as Models
+from transformers.generation import StoppingCriteria, StoppingCriteriaList
 from transformers.masking_utils import AttentionMaskInterface
 
 import maskalg.integrations.transformers  # noqa: F401
@@ -127,7 +129,7 @@ def step_of(
 
 
 def generate(sizes: Sizes, device: str, rounds: int) -> None:
-    """Milliseconds of a new token: a run with `new` tokens less a run with one."""
+    """Milliseconds of a new token, with the attentions of a model in turn."""
     print(f"{'generate, ms a token':26} {'left out':>9} {'bound':>9} {'maskalg':>9} {'sdpa':>9}")
     for name, kind, padded in (
         ("Llama", LlamaConfig, False),
@@ -156,26 +158,40 @@ def generate(sizes: Sizes, device: str, rounds: int) -> None:
 def token_ms(
     model: Any, tokens: torch.Tensor, mask: torch.Tensor, new: int, device: str, rounds: int
 ) -> float:
-    """Milliseconds of each token after the first, the first run of all left out."""
-
-    def run(count: int) -> Callable[[], Any]:
-        return lambda: model.generate(
+    """Median milliseconds from a token to the next, without those of a first run."""
+    taken: list[float] = []
+    for turn in range(rounds + 1):
+        clock = Clock(device)
+        model.generate(
             tokens,
             attention_mask=mask,
-            min_new_tokens=count,
-            max_new_tokens=count,
+            min_new_tokens=new,
+            max_new_tokens=new,
             do_sample=False,
             pad_token_id=0,
+            stopping_criteria=StoppingCriteriaList([clock]),
         )
+        if turn:
+            taken += clock.between()
+    return 1e3 * statistics.median(taken)
 
-    times: dict[int, list[float]] = {1: [], new: []}
-    for turn in range(rounds + 1):
-        for count, taken in times.items():
-            seconds = timed(run(count), device)
-            if turn:
-                taken.append(seconds)
-    first, all_ = (statistics.median(taken) for taken in times.values())
-    return 1e3 * (all_ - first) / (new - 1)
+
+class Clock(StoppingCriteria):
+    """Notes when each token of a batch was there; never stops."""
+
+    def __init__(self, device: str) -> None:
+        self._on_gpu = device == "cuda"
+        self._at: list[float] = []
+
+    def __call__(self, input_ids: torch.Tensor, scores: Any, **_: Any) -> torch.Tensor:
+        if self._on_gpu:
+            torch.cuda.synchronize()
+        self._at.append(time.perf_counter())
+        return torch.zeros(len(input_ids), dtype=torch.bool, device=input_ids.device)
+
+    def between(self) -> list[float]:
+        """Seconds from each token to the next."""
+        return [after - before for before, after in pairwise(self._at)]
 
 
 def timed(function: Callable[[], Any], device: str) -> float:

@@ -49,7 +49,7 @@ def growing(n: int) -> ma.Mask:
 def padded(n: int) -> ma.Mask:
     """As transformers makes it of a padded batch."""
     kept = torch.ones(BATCH, n, dtype=torch.bool)
-    return (causal & ma.table(kept, "padding_mask")[ma.batch, ma.kv_idx]).shift(q=n - 1)
+    return (causal & ma.padding.from_mask(kept)).shift(q=n - 1)
 
 
 def paged(*, packed: bool) -> Callable[[int], Callable[[torch.Tensor], object]]:
