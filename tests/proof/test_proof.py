@@ -278,7 +278,7 @@ def test_unknown_functions_name_the_file_to_edit() -> None:
 
 
 def test_either_side_of_a_condition() -> None:
-    """Keys before a place follow one mask, and those after it another: the sides do not multiply."""
+    """Keys before a place follow one mask, those after it another: the sides do not multiply."""
     before = ma.scalar(40, "before", low=1)
     first = causal & ma.padding.from_mask(torch.arange(64)[None] >= 9)
     chosen = (first & (kv_idx < before)) | (sliding(9) & ma.prefix(50) & (kv_idx >= before))
