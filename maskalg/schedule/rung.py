@@ -138,7 +138,7 @@ def layout_of(form: Bound, extents: Extents, of: Of) -> Layout:
 
 
 def has_few_tiles(form: Bound, extents: Extents) -> bool:
-    """Whether labels from summaries would take longer than they save in a call of this size."""
+    """Whether there is one row of so few tiles that labels would take longer than they save."""
     from .summaries.labels import never_labelled
 
     grain = 1 << layout_of(form, extents, "queries").grain_bits

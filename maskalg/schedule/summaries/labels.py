@@ -55,9 +55,9 @@ def _labels(tiling: Tiling, of: tuple[int, int] | None) -> torch.Tensor:
 
 
 def never_labelled(tiling: Tiling) -> bool:
-    """Whether there are so few tiles that `summary_marks` labels none, whatever the tensors."""
-    fewest = _FEWEST_TILES if tiling.extents.q_len > tiling.block[0] else _FEWEST_EACH_TIME
-    return math.prod(tiling.shape) <= fewest
+    """Whether the tiles are one row of so few that `summary_marks` labels none."""
+    one_row = tiling.extents.q_len <= tiling.block[0]
+    return one_row and math.prod(tiling.shape) <= _FEWEST_EACH_TIME
 
 
 def summary_marks(tiling: Tiling, of: Of) -> torch.Tensor:
