@@ -21,6 +21,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 import maskalg as ma
 from maskalg import causal, sliding
+from maskalg.integrations.transformers.masks import real_tokens
 
 ROTATED = 512 * 2**20  # bytes of keys and values that are read before any is read again
 
@@ -91,7 +92,7 @@ def contenders(case: Case) -> dict[str, Callable[..., torch.Tensor]]:
     if case.padded:
         kept = torch.ones(case.batch, case.keys, dtype=torch.bool, device="cuda")
         kept[0, : case.keys // 4] = False
-        padded = (mask & ma.padding.from_mask(kept)).shift(q=offset)
+        padded = (mask & real_tokens(kept)).shift(q=offset)
         dense = partial(
             scaled_dot_product_attention, attn_mask=kept[:, None, None], enable_gqa=True
         )

@@ -23,6 +23,7 @@ import torch
 
 import maskalg as ma
 from maskalg import causal
+from maskalg.integrations.transformers.masks import real_tokens
 from tests.cases import stub_gpu as stub
 
 BATCH, HEADS, KV_HEADS, DIM, PAGE, ROOM = 4, 16, 4, 128, 16, 1024
@@ -49,7 +50,7 @@ def growing(n: int) -> ma.Mask:
 def padded(n: int) -> ma.Mask:
     """As transformers makes it of a padded batch."""
     kept = torch.ones(BATCH, n, dtype=torch.bool)
-    return (causal & ma.padding.from_mask(kept)).shift(q=n - 1)
+    return (causal & real_tokens(kept)).shift(q=n - 1)
 
 
 def paged(*, packed: bool) -> Callable[[int], Callable[[torch.Tensor], object]]:

@@ -97,6 +97,29 @@ Clause = tuple[Literal, ...]
 """Literals that hold together, each once, in the same order in every process."""
 
 
+def _sides(node: Node) -> list[tuple[Node, Node]] | None:
+    """The condition and the rest of both sides of a disjunction, if one condition is the negation
+    of the other."""
+    if len(node.args) != 2 or any(arg.op != "and" for arg in node.args):
+        return None
+    for conditions in product(*[arg.args for arg in node.args]):
+        if _opposite(*conditions):
+            return [
+                (part, nodes.conjunction(*[each for each in arg.args if each is not part]))
+                for arg, part in zip(node.args, conditions, strict=True)
+            ]
+    return None
+
+
+def _opposite(left: Node, right: Node) -> bool:
+    """Whether one condition is the negation of the other, as written."""
+    if left.op == right.op == "ge" and all(x.kind == "int" for x in (*left.args, *right.args)):
+        # Not (c - d >= 0) is d - c - 1 >= 0.
+        c, d = right.args
+        return nodes.subtract(*left.args) == nodes.add(nodes.subtract(d, c), nodes.const(-1))
+    return nodes.negation(left) == right
+
+
 class Clauses:
     """Normalises formulas of one structure to clauses, pruning as they grow."""
 
@@ -115,7 +138,7 @@ class Clauses:
             return [()] if bool(node.data) == holds else []
         if op == "not":
             return self.of(node.args[0], not holds)
-        if op == "or" and not holds and (sides := self._sides(node)) is not None:
+        if op == "or" and not holds and (sides := _sides(node)) is not None:
             # Not (c and A or not c and B): c and not A, or not c and not B. The product of what
             # drops A and what drops B would have many more clauses.
             return self._any(
@@ -129,23 +152,6 @@ class Clauses:
         if op == "eq":
             return self._eq(node, holds)
         return self._other(node, holds, f"{formula_text(node)} is not a comparison of positions")
-
-    def _sides(self, node: Node) -> list[tuple[Node, Node]] | None:
-        """The condition and the rest of both sides of a disjunction, if one condition is the
-        negation of the other."""
-        if len(node.args) != 2 or any(arg.op != "and" for arg in node.args):
-            return None
-        left, right = (
-            [(part, self.of(part, holds)) for part in arg.args if part.op not in ("and", "or")]
-            for arg, holds in zip(node.args, (True, False), strict=True)
-        )
-        for (c, clauses), (other, negated) in product(left, right):
-            if clauses == negated:
-                return [
-                    (part, nodes.conjunction(*[each for each in arg.args if each is not part]))
-                    for arg, part in zip(node.args, (c, other), strict=True)
-                ]
-        return None
 
     def _any(self, parts: list[list[Clause]]) -> list[Clause]:
         return self._absorbed([clause for part in parts for clause in part])

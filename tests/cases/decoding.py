@@ -20,6 +20,9 @@ def expressions(length, device="cpu"):
     now, slots, size = ma.scalar(offset, "now", low=0), length - 20, 16
     real = torch.ones(2, length, dtype=torch.bool, device=device)
     real[0, :33], real[1, 70] = False, False
+    first, past = (
+        ma.table(torch.tensor(at, device=device).int())[ma.batch] for at in ((33, 0), (length, 0))
+    )
     pages = torch.randperm(length // size + 1)[None] - 2  # two hold nothing
     token = ma.table(pages.to(device), "pages")[ma.batch, ma.kv_idx // size] * size
     return {
@@ -34,6 +37,9 @@ def expressions(length, device="cpu"):
         "entries": causal.shift(q=torch.tensor([7, offset], device=device)),
         "padding": ma.padding(torch.tensor([length, 33], device=device)),
         "padded": (causal & ma.padding.from_mask(real)).shift(q=offset),
+        "padded, by bounds": (
+            causal & (ma.kv_idx >= first) & ((ma.kv_idx < past) | ma.padding.from_mask(real))
+        ).shift(q=offset),
         "per-head": ma.where(ma.head % 2 == 0, causal, sliding(70)).shift(q=offset),
         "dilated": (sliding(300) & ma.dilated(3)).shift(q=offset),
         "dense": ma.dense(torch.rand(2, HEADS, MOST_QUERIES, length, device=device) > 0.7),

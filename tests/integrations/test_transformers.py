@@ -17,6 +17,7 @@ import maskalg as ma
 from maskalg.engine import normal_form
 from maskalg.formula.derived import documents_in
 from maskalg.integrations.transformers import attend, make_mask, model_mask
+from maskalg.schedule.tile_runs import FULL
 
 DECODERS = ("llama", "qwen2", "mistral", "gemma2", "gemma3", "gpt_oss", "llama4")
 # float32 sums in another order: each of a few hundred operations on the way rounds by 2**-24.
@@ -433,6 +434,25 @@ def test_a_mask_of_one_query_is_broadcast():
     found, wanted = (attend(layer(), q, q, q, each)[0] for each in (mask, whole))
     assert close(found, wanted)
     assert mask.for_queries(4) is mask.for_queries(4) and mask.for_queries(1) is mask
+
+
+def test_padding_by_bounds():
+    """Real tokens that lie together are found by two bounds, others in the attention mask."""
+    drawn = torch.rand(120, 1, 9, generator=torch.Generator().manual_seed(0)) < 0.6
+    drawn[:40, :, :4], drawn[40:80, :, 5:] = False, False
+    left = torch.arange(9) >= torch.arange(10)[:, None, None]
+    for kept in (*drawn, *left, *left.flip(-1), left[3:5, 0]):
+        mask = make_mask(len(kept), 9, 9, attention_mask=kept).score
+        wanted = torch.ones(9, 9).tril().bool() & kept[:, None]
+        assert (mask.to_dense(9, batch=len(kept))[:, 0] == wanted).all()
+    assert make_mask(2, 1, 0, attention_mask=torch.ones(2, 0)).score.to_dense(1, 0).numel() == 0
+    kept = torch.arange(1024) >= torch.tensor([[300], [0], [1024]])
+    step = make_mask(3, 1, 1024, 1023, attention_mask=kept).score
+    for row, (dropped, cut) in enumerate(((4, 1), (0, 0), (16, 0))):
+        runs = step.segments(1, 1024, block=(64, 64)).row(row, 0, 0)
+        assert sum(run.end - run.first for run in runs) == 16 - dropped
+        assert sum(run.end - run.first for run in runs if run.label == FULL) == 16 - dropped - cut
+    assert str(step.prove()).count("where padding_mask") == 1  # else two bounds decide
 
 
 def test_keys_of_masks_are_concatenated():

@@ -270,19 +270,3 @@ def test_ids_of_keys_beyond_those_of_queries() -> None:
     kv_ids = torch.tensor([2**32 + 1, 1, 2**32 + 2, 2])
     first = ma.per_document(ma.prefix(1), ids, kv_ids)
     assert first.to_dense(2, 4)[0, 0].int().tolist() == [[0, 1, 0, 0], [0, 0, 0, 1]]
-
-
-def test_padding_by_bounds():
-    """Real tokens that lie together are found by two bounds, others in the attention mask."""
-    masks = torch.rand(200, 1, 9, generator=torch.Generator().manual_seed(0)) < 0.6
-    masks[:40, :, :4], masks[40:80, :, 5:] = False, False
-    masks[80:120] = torch.arange(9) >= torch.arange(40)[:, None, None] % 10
-    for real in masks:
-        dense = (causal & padding.from_mask(real)).to_dense(9)[0, 0]
-        assert (dense == torch.ones(9, 9).tril().bool() & real).all()
-    left = torch.arange(1024) >= torch.tensor([[300], [0], [1024]])
-    one = (causal & padding.from_mask(left)).shift(q=1023)
-    for batch, (dropped, cut) in enumerate(((4, 1), (0, 0), (16, 0))):
-        row = one.segments(1, 1024, block=(64, 64)).row(batch, 0, 0)
-        assert sum(run.end - run.first for run in row if run.label == 2) == 16 - dropped - cut
-        assert sum(run.end - run.first for run in row) == 16 - dropped

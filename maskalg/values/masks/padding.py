@@ -10,7 +10,6 @@ from numpy.typing import ArrayLike
 
 from ... import errors
 from ...formula import nodes
-from ...formula.derived import Derived
 from ...formula.entries import INTEGER_DTYPES, Entries, as_tensor, kind_of, of_rank
 from ...formula.nodes import SCORE, K, Node, Q
 from ...formula.parameters import Table
@@ -74,9 +73,9 @@ class _Padding(Ways, name="padding"):
         call = "padding.from_mask"
         keys = _real_tokens(call, "attention_mask", attention_mask, "[batch, kv_len]")
         if isinstance(queries, bool):
-            return _padded(call, keys, _real(keys, K), _real(keys, Q) if queries else None)
+            return _padded(call, keys, at(keys, K), at(keys, Q) if queries else None)
         of_queries = _real_tokens(call, "queries", queries, "[batch, q_len]")
-        return _padded(call, keys, _real(keys, K), _real(of_queries, Q), of_queries)
+        return _padded(call, keys, at(keys, K), at(of_queries, Q), of_queries)
 
 
 def _lengths(name: str, lengths: object) -> Table:
@@ -104,27 +103,6 @@ def _real_tokens(call: str, name: str, given: object, wanted: str) -> Table:
     if not isinstance(mask, torch.Tensor) or mask.dtype.is_floating_point or mask.is_complex():
         raise errors.tensor_dtype(call, name, kind_of(given), "a bool or integer tensor")
     return Table(name, of_rank(call, name, mask, (2,), wanted).to(torch.bool))
-
-
-def _real(mask: Table, index: Node) -> Node:
-    """mask[batch, index], by bounds where the real tokens of a sequence lie together.
-
-    Tiles of keys between the bounds are then FULL without a look at the mask.
-    """
-    bounds = Derived("bounds", (mask,), _bounds)
-    first, past = (nodes.read(bounds, nodes.const(i), nodes.BATCH) for i in range(2))
-    together = nodes.disjunction(nodes.gt(past, index), at(mask, index))
-    return nodes.conjunction(nodes.ge(index, first), together)
-
-
-def _bounds(mask: torch.Tensor) -> torch.Tensor:
-    """The first real token of each sequence, and the place past the last: the first again if
-    padding lies between. int32 `[2, batch]`, found without waiting for a GPU."""
-    entries = mask.view(torch.uint8)
-    first = entries.argmax(dim=-1)
-    last = mask.shape[-1] - 1 - entries.flip(-1).argmax(dim=-1)
-    past = torch.where(entries.sum(dim=-1) == last + 1 - first, last + 1, first)
-    return torch.stack([first, past]).to(torch.int32)
 
 
 def _padded(

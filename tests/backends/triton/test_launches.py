@@ -655,7 +655,7 @@ def test_passes_of_a_rank_launch_what_checked_calls_launch(monkeypatch, compiled
 
 
 def test_few_tiles_are_not_labelled(monkeypatch, compiled):
-    """A step of decoding reads a padding mask only where padding lies between real tokens."""
+    """Those of a step of decoding against an attention mask."""
     real = torch.arange(2048)[None] >= 300
     mask = causal & ma.padding.from_mask(real)
     q, k, v = inputs(length=2048, queries=1)
