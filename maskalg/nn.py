@@ -9,7 +9,9 @@ import torch
 
 from . import errors
 from .attention import attention
+from .formula.derived import Derived
 from .formula.expression import Expression
+from .formula.parameters import Table
 from .values.algebra import Bias, Mask, Score, everything
 from .values.weights import Weight, softmax
 
@@ -65,7 +67,7 @@ class Attention(torch.nn.Module):
         self._scale = scale
         self._nan_safe = nan_safe
         self._backend = backend
-        tensors = {n: v for n, v in expression.parameters.items() if isinstance(v, torch.Tensor)}
+        tensors = _tensors(expression)
         taken = {*dir(type(self)), *vars(self), "_score", "_weight"}
         places = _places((*tensors, *weight.tensors), taken)
         for name, tensor in zip(places, (*tensors.values(), *weight.tensors.values()), strict=True):
@@ -119,6 +121,19 @@ class Attention(torch.nn.Module):
         }
         given = [f"{name}={value!r}" for name, value in options.items() if value is not None]
         return ", ".join([repr(self.score), *given])
+
+
+def _tensors(expression: Expression) -> dict[str, torch.Tensor]:
+    """The tensors of an expression by name, without those derived from others of them: they follow
+    whatever takes the place of these."""
+    named = {name: found[0] for name, found in expression._named.items()}
+    own = set(named.values())
+    return {
+        name: table.tensor
+        for name, table in named.items()
+        if isinstance(table, Table)
+        and not (isinstance(table, Derived) and own.issuperset(table.sources))
+    }
 
 
 def _places(names: tuple[str, ...], taken: set[str]) -> tuple[str, ...]:

@@ -224,3 +224,19 @@ def test_layers_of_one_structure_are_one_graph():
             assert torch.allclose(call(layer, *inputs()), layer(*inputs()), atol=1e-6)
             assert counter.frame_count == count
     assert of_pattern("ABB").score._sharing == of_pattern("BAA").score._sharing
+
+
+def test_derived_tables_follow_the_tensors_of_the_module():
+    from torch.func import functional_call
+
+    old, new = torch.tensor([[-1, 0, 0, -1, 1, 1]]), torch.tensor([[0, 0, -1, 1, 1, 1]])
+    q = torch.randn(1, 1, 6, 16)
+    wanted = ma.attention(q, q, q, causal | ma.spans(new))
+    module = ma.nn.Attention(causal | ma.spans(old.clone()))
+    assert list(module.state_dict()) == ["ids"]
+    torch.testing.assert_close(functional_call(module, {"ids": new}, (q, q, q)), wanted)
+    module.load_state_dict({"ids": new}, assign=True)
+    torch.testing.assert_close(module(q, q, q), wanted)
+    copied = copy.deepcopy(ma.nn.Attention(causal | ma.spans(old.clone())))
+    copied.ids.copy_(new)
+    torch.testing.assert_close(copied(q, q, q), wanted)

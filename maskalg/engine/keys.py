@@ -13,6 +13,7 @@ from typing import Final, NamedTuple, cast, get_args
 import torch
 
 from ..errors import MaskValueError
+from ..formula.derived import Derived
 from ..formula.expression import Expression
 from ..formula.meaning import BITWISE
 from ..formula.nodes import Node, Op, numeric
@@ -68,8 +69,12 @@ class ByKind(NamedTuple):
 def by_kind(parameters: list[Parameter]) -> ByKind:
     """The values of parameters, in their order; `torch.compile` follows this function."""
     found = ByKind([], [], [])
-    for value in [value_of(parameter) for parameter in parameters]:
-        if isinstance(value, torch.Tensor):
+    compiling = torch.compiler.is_compiling()
+    for parameter in parameters:
+        value = value_of(parameter)
+        if compiling and isinstance(parameter, Derived):
+            found.tables.append(parameter.now())
+        elif isinstance(value, torch.Tensor):
             found.tables.append(value)
         elif isinstance(value, INTEGERS):
             found.integers.append(value)

@@ -14,7 +14,7 @@ from .parameters import Parameter, Table
 class Derived(Table):
     """A table computed from others, and again when one of them is bound anew or written to."""
 
-    __slots__ = ("_seen", "_streams", "derive", "sources")
+    __slots__ = ("_seen", "_streams", "derive", "fixed", "sources")
 
     _seen: tuple[tuple[int, int | None], ...]
     _streams: set[int] | None  # CUDA streams it was computed on since the last write; None is all
@@ -28,6 +28,7 @@ class Derived(Table):
     ) -> None:
         self.sources = sources
         self.derive = derive
+        self.fixed = tensor is not None  # bound by itself: it stays until a source is written to
         super().__init__(name, self._derived() if tensor is None else tensor)
         # A compiled function makes it anew in each call.
         self._seen = () if torch.compiler.is_compiling() else self._writes()
@@ -40,9 +41,9 @@ class Derived(Table):
         source is written to.
         """
         now = self._writes()
-        moved = now != self._seen and [at for at, _ in now] != [at for at, _ in self._seen]
+        moved = self.fixed and [at for at, _ in now] != [at for at, _ in self._seen]
         if moved:
-            self._seen = now  # the table was copied with its sources: the entries are the same
+            self._seen = now  # copied with its sources
             return
         on_gpu = self.tensor.is_cuda
         if on_gpu and torch.cuda.is_current_stream_capturing():
@@ -56,7 +57,13 @@ class Derived(Table):
             return
         with torch.inference_mode(self.tensor.is_inference()):
             self.tensor.copy_(self._derived())
-        self._seen, self._streams = now, {stream}
+        self._seen, self._streams, self.fixed = now, {stream}, False
+
+    def now(self) -> torch.Tensor:
+        """The table of the sources as they are: a compiled function computes it in its graph."""
+        if self.fixed:
+            return self.tensor
+        return self.derive(*[source.tensor for source in self.sources])
 
     def _fill(self) -> None:
         """Compute it again unseen by autograd: entries stay the same, or a CUDA graph writes."""

@@ -312,9 +312,10 @@ class Expression(Shown):
                 "dtypes. Write mask.to('cuda'); convert a tensor before it enters: "
                 "alibi(slopes.bfloat16())."
             )
-        tables = [p for p in self._params if isinstance(p, Table)]
-        tensors = {p.tensor: on_device(p.tensor, device) for p in tables}
-        return self._replaced({p: p.with_tensor(tensors[p.tensor]) for p in tables})
+        tables = [p for p in self._places if isinstance(p, Table)]
+        moved = [p for p in tables if not isinstance(p, Derived) or p.fixed]  # others follow
+        tensors = {p.tensor: on_device(p.tensor, device) for p in moved}
+        return self._replaced({p: p.with_tensor(tensors[p.tensor]) for p in moved})
 
     def _replaced(self: Self, replacement: dict[Parameter, Parameter]) -> Self:
         if not replacement:

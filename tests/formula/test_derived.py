@@ -52,6 +52,44 @@ def test_what_is_bound_or_copied_stays():
         assert torch.equal(each.to_dense(24, 6), wanted)
 
 
+def test_a_copy_sees_a_write():
+    ids = OLD.clone()
+    for copied in (copy.deepcopy(per_document(INNER, ids)), per_document(INNER, ids).to("cpu")):
+        copied.parameters["ids"].copy_(NEW)
+        assert torch.equal(copied.to_dense(LENGTH), per_document(INNER, NEW).to_dense(LENGTH))
+
+
+@pytest.mark.parametrize("name", MASKS)
+def test_a_compiled_function_sees_a_write(name):
+    q = torch.randn(1, 2, LENGTH, 16)
+    ids = OLD.clone()
+    outside = MASKS[name](ids)
+
+    def both(q, ids, new):
+        inside = MASKS[name](ids)
+        before = ma.attention(q, q, q, outside), ma.attention(q, q, q, inside)
+        ids.copy_(new)
+        return *before, ma.attention(q, q, q, outside), ma.attention(q, q, q, inside)
+
+    compiled = torch.compile(both, fullgraph=True, backend="aot_eager")
+    for first, then in ((OLD, NEW), (NEW, OLD)):
+        ids.copy_(first)
+        wanted = [ma.attention(q, q, q, MASKS[name](each.clone())) for each in (first, then)]
+        found = compiled(q, ids, then)
+        for each, right in zip(found, (wanted[0], wanted[0], wanted[1], wanted[1]), strict=True):
+            torch.testing.assert_close(each, right)
+
+
+def test_a_compiled_function_takes_what_is_bound():
+    first, past = torch.tensor([0, 8, 16]), torch.tensor([20, 20, 20])
+    mask = ma.media(first, 2).bind(ends=past)
+    q, k = torch.randn(1, 1, 24, 16), torch.randn(1, 1, 6, 16)
+    compiled = torch.compile(
+        lambda q: ma.attention(q, k, k, mask), fullgraph=True, backend="aot_eager"
+    )
+    torch.testing.assert_close(compiled(q), ma.attention(q, k, k, ma.media(first, 2, past)))
+
+
 def test_operators_see_a_write():
     ids = OLD.clone()
     mask = per_document(INNER, ids)
