@@ -21,7 +21,6 @@ from torch.nn.functional import scaled_dot_product_attention
 
 import maskalg as ma
 from maskalg import causal, sliding
-from maskalg.integrations.transformers.masks import real_tokens
 
 ROTATED = 512 * 2**20  # bytes of keys and values that are read before any is read again
 
@@ -90,6 +89,8 @@ def contenders(case: Case) -> dict[str, Callable[..., torch.Tensor]]:
         moved = mask.shift(q=lengths - case.queries)
         return {"maskalg": partial(ma.attention, score=moved, pages=pages)}
     if case.padded:
+        from maskalg.integrations.transformers.masks import real_tokens
+
         kept = torch.ones(case.batch, case.keys, dtype=torch.bool, device="cuda")
         kept[0, : case.keys // 4] = False
         padded = (mask & real_tokens(kept)).shift(q=offset)

@@ -21,7 +21,8 @@ class Attention(torch.nn.Module):
 
     Tensors of the expression become part of the module under their names in `score.parameters`: an
     `nn.Parameter` (learned slopes, a learned table) as a parameter, any other tensor as a buffer. A
-    name that modules use themselves, such as "forward", gets an underscore: `forward_`. The tensors
+    name that modules use themselves, such as "forward", gets an underscore: `forward_`. Tables
+    computed from other tensors of the expression are left out, and follow those. The tensors
     move with `.to()` and are saved by `state_dict()`; each call computes with the tensors that the
     module then holds. Numbers (windows, caps) belong to the expression.
 

@@ -29,8 +29,8 @@ class Style:
         bits: look up the mask of partial tiles if it costs more to compute (`codegen/bits.py`):
             bits of whole "rows", or those of partial "tiles" alone; "" computes the mask.
         scattered: ids that the mask compares lie in no order, so that bounds do not decide it.
-        few_tiles: labels of so few tiles, in one row, would not pay: where spans are inexact, too,
-            they alone choose tiles.
+        few_tiles: the tiles are one row of so few that labelling them takes longer than it saves:
+            spans alone choose tiles, also where they are inexact.
         aligned: tiles begin where documents do: a loop counts its tiles from the last number of
             `S`, and spans alone choose them.
     """

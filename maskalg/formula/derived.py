@@ -60,8 +60,11 @@ class Derived(Table):
         self._seen, self._streams, self.fixed = now, {stream}, False
 
     def now(self) -> torch.Tensor:
-        """The table of the sources as they are: a compiled function computes it in its graph."""
-        if self.fixed:
+        """The table as a compiled function reads it: computed in its graph, in each call.
+
+        One that was made in this graph is there already, for all layers.
+        """
+        if self.fixed or not self._seen:
             return self.tensor
         return self.derive(*[source.tensor for source in self.sources])
 

@@ -69,7 +69,7 @@ def test_a_compiled_function_sees_a_write(name):
         inside = MASKS[name](ids)
         before = ma.attention(q, q, q, outside), ma.attention(q, q, q, inside)
         ids.copy_(new)
-        return *before, ma.attention(q, q, q, outside), ma.attention(q, q, q, inside)
+        return *before, ma.attention(q, q, q, outside), ma.attention(q, q, q, MASKS[name](ids))
 
     compiled = torch.compile(both, fullgraph=True, backend="aot_eager")
     for first, then in ((OLD, NEW), (NEW, OLD)):
@@ -78,6 +78,26 @@ def test_a_compiled_function_sees_a_write(name):
         found = compiled(q, ids, then)
         for each, right in zip(found, (wanted[0], wanted[0], wanted[1], wanted[1]), strict=True):
             torch.testing.assert_close(each, right)
+
+
+def test_layers_of_a_compiled_function_share_what_is_derived():
+    graphs = []
+
+    def layers(q, ids):
+        mask = per_document(INNER, ids)
+        for _ in range(3):
+            q = ma.attention(q, q, q, mask)
+        return q
+
+    def noted(graph, _):
+        graphs.append(graph)
+        return graph
+
+    torch._dynamo.reset()
+    compiled = torch.compile(layers, fullgraph=True, backend=noted)
+    compiled(torch.randn(1, 2, LENGTH, 16), OLD.clone())
+    calls = [n for n in graphs[0].graph.nodes if "attention_forward" in str(n.target)]
+    assert len(calls) == 3 and len({str(call.args[3]) for call in calls}) == 1
 
 
 def test_a_compiled_function_takes_what_is_bound():

@@ -452,7 +452,9 @@ def test_padding_by_bounds():
         runs = step.segments(1, 1024, block=(64, 64)).row(row, 0, 0)
         assert sum(run.end - run.first for run in runs) == 16 - dropped
         assert sum(run.end - run.first for run in runs if run.label == FULL) == 16 - dropped - cut
-    assert str(step.prove()).count("where padding_mask") == 1  # else two bounds decide
+    told = str(step.prove())
+    assert "first_real[batch] <= k <= min(past_real[batch] - 1, q1 + q_shift)\n" in told
+    assert "past_real[batch] <= k, where ~padding_mask[batch, kv_idx]\n" in told
 
 
 def test_keys_of_masks_are_concatenated():
