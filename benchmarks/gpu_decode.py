@@ -89,7 +89,7 @@ def contenders(case: Case) -> dict[str, Callable[..., torch.Tensor]]:
         moved = mask.shift(q=lengths - case.queries)
         return {"maskalg": partial(ma.attention, score=moved, pages=pages)}
     if case.padded:
-        from maskalg.integrations.transformers.masks import real_tokens
+        from maskalg.values.masks.padding import real_tokens
 
         kept = torch.ones(case.batch, case.keys, dtype=torch.bool, device="cuda")
         kept[0, : case.keys // 4] = False

@@ -23,7 +23,7 @@ import torch
 
 import maskalg as ma
 from maskalg import causal
-from maskalg.integrations.transformers.masks import real_tokens
+from maskalg.values.masks.padding import real_tokens
 from tests.cases import stub_gpu as stub
 
 BATCH, HEADS, KV_HEADS, DIM, PAGE, ROOM = 4, 16, 4, 128, 16, 1024

@@ -17,8 +17,8 @@ import torch
 from ...errors import MaskTypeError, MaskValueError
 from ...tracing import mask as traced
 from ...values.algebra import Mask, Score
-from ...values.index import batch, kv_idx, table
 from ...values.masks import causal
+from ...values.masks.padding import real_tokens
 from .. import messages
 from .model_mask import ModelMask, Written
 from .packed import by_place
@@ -147,12 +147,13 @@ def _built(
         )
     if mask is None:
         mask = causal if function is None else traced(by_place(function))
-    if attention_mask is not None:
-        mask = mask & real_tokens(_padded(attention_mask, kv_length + kv_offset))
     if isinstance(q_offset, torch.Tensor):
         # A static cache adds to its own tensor as the first layer writes its keys.
         q_offset = q_offset.clone()
-    return mask.shift(q=q_offset, kv=kv_offset)
+    mask = mask.shift(q=q_offset, kv=kv_offset)
+    if attention_mask is None:
+        return mask
+    return mask & real_tokens(_padded(attention_mask, kv_length + kv_offset)).shift(kv=kv_offset)
 
 
 def _padded(attention_mask: torch.Tensor, length: int) -> torch.Tensor:
@@ -162,26 +163,3 @@ def _padded(attention_mask: torch.Tensor, length: int) -> torch.Tensor:
     kept = attention_mask.to(torch.bool)
     missing = length - kept.shape[1]
     return torch.nn.functional.pad(kept, (0, missing)) if missing > 0 else kept
-
-
-def real_tokens(kept: torch.Tensor) -> Mask:
-    """kept[batch, kv_idx] of a Boolean `[batch, keys]`, by bounds where real tokens lie together.
-
-    Tiles between the bounds are FULL, and those before them EMPTY, without a look at `kept`, which
-    a step of decoding would wait for at each key. Found on the device; later writes to `kept` are
-    not followed.
-    """
-    keys: Mask = table(kept, "padding_mask")[batch, kv_idx]
-    length = kept.shape[1]
-    if not length:
-        return keys
-    entries = kept.to(torch.uint8)
-    first = entries.argmax(dim=1)
-    end = length - entries.flip(1).argmax(dim=1)
-    # The place past the last real token; the first one again if padding lies between.
-    past = torch.where(entries.sum(dim=1) == end - first, end, first)
-    begin, until = (
-        table(place.to(torch.int32), name)[batch]
-        for name, place in (("first_real", first), ("past_real", past))
-    )
-    return (kv_idx >= begin) & ((kv_idx < until) | keys)

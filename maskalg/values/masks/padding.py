@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Final
 
 import numpy as np
 import torch
@@ -14,12 +15,17 @@ from ...formula.entries import INTEGER_DTYPES, Entries, as_tensor, kind_of, of_r
 from ...formula.nodes import SCORE, K, Node, Q
 from ...formula.parameters import Table
 from ...formula.printing import called
-from ..algebra import Mask
+from ...formula.watched import watched
+from ..algebra import Mask, formula
 from ..arguments import at
 from ..by_hand import ENTRIES, LONGEST, Bools, MaskRows, entry, padded, pairs, places, row
 from ..helped import Ways
 
 __all__ = ["padding"]
+
+REAL_BOUNDS: Final = "maskalg::real_bounds"
+"""The operator of `_bounds`, for which the GPU backend has a kernel, as for those of
+`shared_prefix`."""
 
 
 class _Padding(Ways, name="padding"):
@@ -71,10 +77,10 @@ class _Padding(Ways, name="padding"):
             [[0, 0, 0], [0, 1, 0], [0, 1, 1]]
         """
         call = "padding.from_mask"
-        keys = _real_tokens(call, "attention_mask", attention_mask, "[batch, kv_len]")
+        keys = _flags(call, "attention_mask", attention_mask, "[batch, kv_len]")
         if isinstance(queries, bool):
             return _padded(call, keys, at(keys, K), at(keys, Q) if queries else None)
-        of_queries = _real_tokens(call, "queries", queries, "[batch, q_len]")
+        of_queries = _flags(call, "queries", queries, "[batch, q_len]")
         return _padded(call, keys, at(keys, K), at(of_queries, Q), of_queries)
 
 
@@ -98,11 +104,53 @@ def _first(lengths: Table, index: Node) -> Node:
     return nodes.gt(nodes.read(lengths, nodes.BATCH), index)
 
 
-def _real_tokens(call: str, name: str, given: object, wanted: str) -> Table:
+def _flags(call: str, name: str, given: object, wanted: str) -> Table:
     mask = as_tensor(given)
     if not isinstance(mask, torch.Tensor) or mask.dtype.is_floating_point or mask.is_complex():
         raise errors.tensor_dtype(call, name, kind_of(given), "a bool or integer tensor")
     return Table(name, of_rank(call, name, mask, (2,), wanted).to(torch.bool))
+
+
+def real_tokens(kept: torch.Tensor) -> Mask:
+    """kept[batch, k] of a Boolean `[batch, kv_len]`, by bounds where real tokens lie together.
+
+    Tiles between the bounds are FULL, and those before them EMPTY, without a look at `kept`, which
+    a step of decoding would wait for at each key. Later writes to `kept` are not followed.
+    """
+    bounds = real_bounds(kept)
+    names = ("first_real", "past_real")
+    begin, until = (nodes.read(Table(*of), nodes.BATCH) for of in zip(names, bounds, strict=True))
+    keys = at(Table("padding_mask", kept), K)
+    return formula(
+        nodes.conjunction(nodes.ge(K, begin), nodes.disjunction(nodes.gt(until, K), keys))
+    )
+
+
+def real_bounds(kept: torch.Tensor) -> torch.Tensor:
+    """Where the real tokens of each row begin, and the place past the last, int32 `[2, batch]`.
+
+    The second is the first again if padding lies between, and both are 0 without real tokens.
+
+    Args:
+        kept: Boolean `[batch, length]`, True at real tokens.
+    """
+    by_kernel = kept.is_cuda and not watched(kept)
+    found: torch.Tensor = torch.ops.maskalg.real_bounds(kept) if by_kernel else _bounds(kept)
+    return found
+
+
+def _bounds(kept: torch.Tensor) -> torch.Tensor:
+    length = kept.shape[1]
+    if not length:
+        return kept.new_zeros((2, len(kept)), dtype=torch.int32)
+    entries = kept.view(torch.uint8)
+    count, first = entries.sum(dim=1), entries.argmax(dim=1)
+    past = torch.where(count > 0, length - entries.flip(1).argmax(dim=1), 0)
+    return torch.stack([first, torch.where(count == past - first, past, first)]).to(torch.int32)
+
+
+torch.library.define(REAL_BOUNDS, "(Tensor kept) -> Tensor")
+torch.library.impl(REAL_BOUNDS, "CompositeExplicitAutograd", _bounds)
 
 
 def _padded(
