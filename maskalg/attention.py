@@ -17,6 +17,7 @@ from .engine.normal_form import bound
 from .engine.pages import Pages
 from .formula.expression import Expression
 from .formula.watched import PLAIN
+from .operators.alike import facts_of, recalled, remembered
 from .operators.attend import Wanted, attend_traced
 from .operators.inputs import (
     as_autocast_wants,
@@ -177,9 +178,15 @@ def attention(
         wanted = Wanted(checked_scale(scale), return_lse, weight, descale, chosen, pages, nan_safe)
         out, lse = attend_traced(query, key, value, expression, wanted)
     else:
-        call = checked_call(
-            query, key, value, expression, scale, return_lse, weight, descale, pages, nan_safe
-        )
+        facts, inputs = None, (query, key, value)
+        if pages is None and descale is None and not TRAITS[chosen].of_torch:
+            facts = facts_of(inputs, expression, weight, (scale, return_lse, nan_safe))
+        call = recalled(facts, expression, inputs, weight)
+        if call is None:
+            checked = checked_call(
+                query, key, value, expression, scale, return_lse, weight, descale, pages, nan_safe
+            )
+            call = remembered(facts, expression, checked)
         if forward_ad._current_level >= 0 and not TRAITS[chosen].of_torch:
             no_tangents((query, key, value, call.weight.sink, *call.form.values))
         if pages is not None:

@@ -197,7 +197,9 @@ class _Recorded(torch.autograd.Function):
         out, lse = compute(call, True)
         ctx.save_for_backward(*inputs[:4], out, lse, *call.watched)
         # The inputs are saved as autograd wants them saved, and put back in backward.
-        ctx.others, ctx.slots, ctx.differentiate = call.others, slots, differentiate
+        ctx.slots, ctx.differentiate = slots, differentiate
+        # Gradients of the output come in any strides, so that calls like this one share no memory.
+        ctx.others = call._replace(alike=None).others
         ctx.set_materialize_grads(False)
         return out, lse
 

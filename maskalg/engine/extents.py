@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import warnings
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final, cast
+from typing import Any, Final, cast
 
 import torch
 
@@ -31,6 +32,8 @@ MOST_OF_ENTRY: Final = 2**30
 
 _MOST_HEADS: Final = 256
 """The most key heads that models have. More heads than this, and than keys, look transposed."""
+
+_ROWS: Final = ("batch", "head")
 
 Shape = tuple[int, ...]
 
@@ -178,15 +181,17 @@ def check(bound: Bound, extents: Extents) -> None:
     """Raise `ValueError` when a table is too short, or has another batch or number of heads."""
     sizes = extents.sizes
     for slot, axis, index in bound.structure.table_indices:
-        size = cast(torch.Tensor, bound.values[slot.index]).shape[axis]
+        table: Any = bound.values[slot.index]  # written out for speed, here and below
+        name: Any = index.data
+        size: int = table.shape[axis]
         if index.op != "index":
             _check_computed(bound, extents, (slot, axis, index), size)
             continue
-        found = sizes[cast(str, index.data)]
-        if index.data in ("batch", "head"):
+        found = sizes[name]
+        if name in ("batch", "head"):
             if size not in (1, found):
                 shape = _table_shape(bound, slot)
-                raise messages.table_extent(slot.name, shape, axis, found, str(index.data))
+                raise messages.table_extent(slot.name, shape, axis, found, name)
         elif size < found:
             raise _too_short(bound, extents, (slot, axis), found)
 
@@ -248,25 +253,31 @@ def _repeats(index: Node) -> bool:
 
 def dependence(mask: Node, bound: Bound, extents: Extents) -> Dependence:
     """How many batch entries and heads `mask` distinguishes with the values bound to it."""
-    if mask.indices().isdisjoint(("batch", "head")):
+    if mask.indices().isdisjoint(_ROWS):
         return Dependence(1, 1)
-    sizes = {"batch": [1], "head": [1]}
-    inside_reads = {"batch": 0, "head": 0}
-    total = {"batch": 0, "head": 0}
-    for node in mask.walk():
-        if node.op == "index" and node.data in total:
-            total[node.data] += 1
-        if node.op != "read":
-            continue
-        for axis, index in enumerate(node.args):
-            if index.op == "index" and index.data in sizes:
-                inside_reads[index.data] += 1
-                sizes[index.data].append(_shape(bound.values, node)[axis])
-    counts = {
-        name: extents.sizes[name] if total[name] > inside_reads[name] else max(sizes[name])
-        for name in sizes
-    }
-    return Dependence(counts["batch"], counts["head"])
+    outside, reads = _rows_told(mask)
+    sizes = {name: extents.sizes[name] if name in outside else 1 for name in _ROWS}
+    for slot, axis, name in reads:
+        if name not in outside:
+            table: Any = bound.values[slot]
+            sizes[name] = max(sizes[name], table.shape[axis])
+    return Dependence(sizes["batch"], sizes["head"])
+
+
+@lru_cache(maxsize=4096)
+def _rows_told(mask: Node) -> tuple[frozenset[str], tuple[tuple[int, int, str], ...]]:
+    """Which of batch and head occur elsewhere than as a table's index; and where they are one, by
+    slot, dimension and name."""
+    reads = [
+        (cast(Slot, node.own[0]).index, axis, index.data)
+        for node in mask.walk()
+        if node.op == "read"
+        for axis, index in enumerate(node.args)
+        if index.op == "index" and index.data in _ROWS
+    ]
+    told = Counter(name for _, _, name in reads)
+    found = Counter(node.data for node in mask.walk() if node.op == "index")
+    return frozenset(name for name in _ROWS if found[name] > told[name]), tuple(reads)
 
 
 def is_untold(bound: Bound, index: str) -> bool:

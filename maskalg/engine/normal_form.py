@@ -182,7 +182,7 @@ _STRUCTURES: Final[Recent[str, Structure]] = Recent(4096)
 
 def bound(expression: Expression) -> Bound:
     """The normal form of an expression; takes microseconds once its structure is known."""
-    form = expression.__dict__.get("_form")
+    form: Bound | None = expression.__dict__.get("_form")
     if form is None:
         form = expression.__dict__["_form"] = _bound(expression)
         parameters = expression.mask_node.params + expression.bias_node.params
@@ -190,7 +190,7 @@ def bound(expression: Expression) -> Bound:
         expression.__dict__["_derived"] = tuple(derived)
     if expression.__dict__["_derived"]:
         follow(expression.__dict__["_derived"])
-    return cast(Bound, form)
+    return form
 
 
 def keyed(expression: Expression) -> tuple[str, list[Parameter]]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from math import inf, isfinite
 from numbers import Real
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch.autograd import forward_ad
@@ -151,19 +151,24 @@ def _misfit(form: Bound, extents: Extents) -> errors.MaskValueError | None:
 
 def note_turned(form: Bound, extents: Extents) -> None:
     """Warn if a tensor has as many positions as the inputs have heads, instead of tokens."""
+    lengths = {Q: extents.q_len, K: extents.kv_len}
+    short = {index: length for index, length in lengths.items() if 1 < length < extents.heads}
+    if not short:
+        return
     for slot, axis, index in form.structure.table_indices:
-        length = extents.sizes[str(index.data)] if index in (Q, K) else None
         size = cast(torch.Tensor, form.values[slot.index]).shape[axis]
-        if length is not None and size == extents.heads and size > length > 1:
+        length = short.get(index)
+        if length is not None and size == extents.heads:
             warnings.warn(engine_messages.looks_turned(slot.name, size, length), stacklevel=4)
             return
 
 
 def note_past_keys(form: Bound, extents: Extents) -> None:
     """Warn where `shift` puts all queries behind the last key."""
-    of_queries, of_keys = cast("tuple[int, int | None]", form.structure.moves)
-    first = cast(int, form.values[of_queries])
-    start = 0 if of_keys is None else cast(int, form.values[of_keys])
+    moves, values = form.structure.moves, form.values
+    assert moves is not None
+    first: Any = values[moves[0]]  # of any type for speed: a cast is a call
+    start: Any = 0 if moves[1] is None else values[moves[1]]
     if first >= start + extents.kv_len > start and extents.q_len:
         keys = start, start + extents.kv_len - 1
         warnings.warn(engine_messages.past_the_keys(first, keys), stacklevel=4)

@@ -274,14 +274,14 @@ def _of_divisor(argument: DivisorArgument, values: tuple[Value, ...]) -> int:
 
 
 def _scalar(argument: ScalarArgument, values: tuple[Value, ...]) -> int:
-    value = values[argument.slot]
+    value: Any = values[argument.slot]
     if argument.real:
-        return _bits(cast(float, value))
+        return _bits(value)
     if argument.axis is None:
-        return cast(int, value)
-    sizes = cast(torch.Tensor, value).shape
+        return int(value)
+    sizes = value.shape
     if argument.kv_slot is None:
-        return sizes[argument.axis]
+        return int(sizes[argument.axis])
     others = cast(torch.Tensor, values[argument.kv_slot]).shape
     return max(shape[argument.axis] for shape in (sizes, others) if len(shape) == 2)
 
@@ -315,9 +315,9 @@ def _table(
 def tables_are_worth(extents: Extents) -> bool:
     """Whether there are enough more pairs than distances that tables are faster than formulas."""
     pairs = extents.batch * extents.heads * extents.q_len * extents.kv_len
-    entries = extents.heads * _distances(extents)
-    few = pairs < _FEWEST_PAIRS or extents.q_len < _FEWEST_QUERIES
-    return not few and entries <= _MOST_ENTRIES
+    if pairs < _FEWEST_PAIRS or extents.q_len < _FEWEST_QUERIES:
+        return False
+    return extents.heads * _distances(extents) <= _MOST_ENTRIES
 
 
 def style_of_gradients(style: Style, head_pad: int) -> Style:

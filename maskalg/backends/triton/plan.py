@@ -151,6 +151,8 @@ def _aligned(style: Style) -> Style:
 def documents_are_long(form: Bound, extents: Extents, dim: int) -> bool:
     """Whether documents, or paths of them, are known to be long, by their mean, for heads of `dim`
     dimensions."""
+    if not form.structure.mask_rows:
+        return False
     least = LONG_PATH if of_paths(form.structure) else LONG_DOCUMENT[64 if dim <= 64 else 128]
     return tiles_of_documents(form, extents, least) >= 1
 

@@ -118,7 +118,7 @@ class Template(NamedTuple):
         if self.tables is not None:
             arguments[self.tables] = None if tables is None else _passed(tables)
         described = [Described(at, which, {}, layout) for at, which, _, layout in self.described]
-        return self._replace(programs=(programs, 1), arguments=arguments, described=described)
+        return Template(self.variant, (programs, 1), arguments, self.places, described, *self[5:])
 
     def bare(self) -> Template:
         """The template without tensors, for other sizes."""
@@ -326,7 +326,7 @@ def launch_again(
         return None
     remembered, alike, kind = call.form.remembered, call.alike, None
     stream = stream_of(call.query.device)
-    served = None if alike is None else alike.get((of, stream))
+    served = None if alike is None else alike.get((of, wanted, stream))
     if served is not None and served.tuned != triton_tuned.generation:
         served = None
     ready = served
@@ -338,7 +338,7 @@ def launch_again(
             return None  # a graph has tables of its own
         if ready is served or ready.serves(call, stream):
             if alike is not None:
-                alike[of, stream] = ready
+                alike[of, wanted, stream] = ready
             return ready.launch(given, stream, new_results() if call.rooms else None)
         ready = remembered[kind] = ready.misses + 1
     if not _plain(call):
@@ -349,6 +349,8 @@ def launch_again(
     ready, results = resized
     if ready.misses < _PATIENCE:
         _keep(remembered, kind, ready)
+    if alike is not None:
+        alike[of, wanted, stream] = ready
     return ready.launch(given, stream, results)
 
 
@@ -496,7 +498,8 @@ def _keep(remembered: dict[Hashable, Any], kind: Hashable, found: Ready | Family
         remembered.clear()
         remembered.update(dict.fromkeys(passes))
     remembered[kind] = found
-    if type(found) is Ready and sum(table.nbytes for table in found.tables) > _LARGE:
+    tables = found.tables if type(found) is Ready else ()
+    if tables and sum(table.nbytes for table in tables) > _LARGE:
         _forget_tables(remembered, kind)
 
 
