@@ -412,6 +412,8 @@ def with_parameters(node: Node, replace: Callable[[Parameter], Parameter]) -> No
     """The formula with each parameter replaced; the shape of the formula stays."""
 
     def other(node: Node, visit: Callable[[Node], Node]) -> Node:
+        if not node.params:
+            return node
         args = tuple(map(visit, node.args))
         if not node.own:
             return rebuild(node, args)

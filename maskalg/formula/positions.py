@@ -81,7 +81,9 @@ def moved(node: Node, places: dict[str, Node]) -> Node:
     """The formula with "q_idx" and "kv_idx" replaced by these formulas, at once."""
 
     def replace(part: Node) -> Node | None:
-        return places.get(str(part.data)) if part.op == "index" else None
+        if part.op == "index":
+            return places.get(cast(str, part.data))
+        return part if part.indices().isdisjoint(places) else None
 
     return nodes.substitute(node, replace)
 

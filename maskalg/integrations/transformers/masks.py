@@ -153,7 +153,8 @@ def _built(
     mask = mask.shift(q=q_offset, kv=kv_offset)
     if attention_mask is None:
         return mask
-    return mask & real_tokens(_padded(attention_mask, kv_length + kv_offset)).shift(kv=kv_offset)
+    kept = _padded(attention_mask, kv_length + kv_offset)
+    return mask & real_tokens(kept[:, kv_offset:] if kv_offset else kept)
 
 
 def _padded(attention_mask: torch.Tensor, length: int) -> torch.Tensor:
