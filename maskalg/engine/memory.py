@@ -12,11 +12,11 @@ from typing import Any, Final, TypeVar, cast
 
 import torch
 
-from ..engine.extents import Extents
-from ..engine.normal_form import Bound, Value
-from ..engine.recent import Recent
 from ..formula.nodes import Node
 from ..formula.parameters import Slot
+from .extents import Extents
+from .normal_form import Bound, Value
+from .recent import Recent
 
 Found = TypeVar("Found")
 Tensors = tuple[torch.Tensor, ...]

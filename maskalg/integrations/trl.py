@@ -17,8 +17,8 @@ from typing import Any, Final, cast
 
 import torch
 
+from ..engine.memory import Memory
 from ..formula.derived import note_documents
-from ..schedule.memory import Memory
 from ..values.algebra import Mask
 from ..values.index import kv_idx, q_idx, table
 from ..values.masks import shared_prefix

@@ -13,10 +13,10 @@ import torch
 
 from ..backends.call import Call
 from ..engine.float8 import FLOAT8
+from ..engine.memory import state_of
 from ..engine.normal_form import bound
 from ..formula.expression import Expression
 from ..formula.watched import PLAIN
-from ..schedule.memory import state_of
 from ..values.weights import Weight
 
 _LAST: Final = "_last"  # with an expression: the facts of its last call, and that call

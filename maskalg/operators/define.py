@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -23,12 +23,15 @@ from ..backends.pages import attend_pages
 from ..backends.results import empty_gradients, empty_result, in_order_of
 from ..engine.float8 import Descales, descales_of
 from ..engine.keys import form_of
+from ..engine.memory import Memory
 from ..engine.normal_form import Bound
 from ..engine.pages import Pages
+from ..formula.watched import PLAIN
 from ..values.weights import linear, softmax
 from .inputs import check_tables, extents_of
 
 Tensors = Sequence[torch.Tensor]
+Remembered = dict[Hashable, Any]
 Results = tuple[torch.Tensor, torch.Tensor]
 
 # The structure holds the formula of weights; these options say how the weights are used.
@@ -89,7 +92,7 @@ class Operands(NamedTuple):
         pages: Pages | None = None,
     ) -> Call:
         """The checked call, as `call_of` makes it."""
-        form = form_of(self.structure, self.tables, self.integers, self.reals)
+        form = _form_of(self.structure, self.tables, self.integers, self.reals)
         return call_of(
             *(self.inputs, form, self.scale, self.weights),
             lse_wanted=lse_wanted, descales=descales, pages=pages, nan_safe=self.nan_safe,
@@ -177,7 +180,7 @@ def _backward(
     nan_safe: bool,
 ) -> list[torch.Tensor]:
     """Gradients of query, key and value, and of the tables that are `wanted`."""
-    form = form_of(structure, tables, integers, reals)
+    form = _form_of(structure, tables, integers, reals)
     call = call_of((query, key, value), form, scale, weights, nan_safe=nan_safe)
     passes = backend_of(backend)
     if lse.shape != out.shape[:3]:
@@ -249,6 +252,34 @@ def _gradients(
 
 def _refuse(ctx: Any, *change: Any) -> None:
     raise errors.no_double_backward()
+
+
+def _form_of(
+    structure: str, tables: Tensors, integers: Sequence[int], reals: Sequence[float]
+) -> Bound:
+    """The form of an operator's expression.
+
+    Calls with the same tensors and numbers, such as those of a compiled model's layers, share what
+    backends remember with it. What is remembered keeps the tensors alive, so that their memory is
+    limited.
+    """
+    form = form_of(structure, tables, integers, reals)
+    symbolic = any(type(number) is not int for number in integers)
+    if symbolic or any(type(table) not in PLAIN for table in tables):
+        return form
+    nbytes = sum(table.nbytes for table in tables)
+    key = (structure, *integers, *map(repr, reals))  # 0.0 and -0.0 are equal
+    nothing: tuple[Remembered, int] = {}, nbytes
+    remembered, _ = _REMEMBERED.of_tensors(key, tables, lambda: nothing)
+    return Bound(form.structure, form.values, remembered)
+
+
+def _size_of(known: tuple[Remembered, int]) -> int:
+    return max(known[1], _LEAST)
+
+
+_LEAST: Final = 1 << 18  # bytes that any entry counts for
+_REMEMBERED: Final = Memory(1 << 26, _size_of)
 
 
 def call_of(

@@ -23,11 +23,11 @@ from ..backends.choice import backend_name, backend_of
 from ..backends.float8 import attend_float8
 from ..backends.results import in_order_of, with_sink
 from ..engine.float8 import FLOAT8
+from ..engine.memory import state_of
 from ..engine.normal_form import bound
 from ..formula.expression import Expression
 from ..formula.watched import watched
 from ..operators.inputs import as_autocast_wants, check_weight, checked_scale, extents_of
-from ..schedule.memory import state_of
 from ..values.algebra import Mask, Score
 from ..values.weights import Weight, softmax
 from .planning import Plan

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch.nn.functional import pad
 
-from .memory import constant
+from ..engine.memory import constant
 from .tiling import Of, Tiling
 
 EMPTY: Final = 0

@@ -7,10 +7,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import maskalg as ma
 from maskalg import causal, sliding
+from maskalg.engine import memory
 from maskalg.engine.extents import Extents
 from maskalg.engine.normal_form import bound
 from maskalg.engine.recent import Recent
-from maskalg.schedule import memory
 from maskalg.schedule.digits import rung
 from maskalg.schedule.rung import marked_runs
 

@@ -112,7 +112,7 @@ def test_a_sink_of_a_capture_is_its_own(monkeypatch):
     from types import SimpleNamespace
 
     from maskalg.backends.triton.arguments import sinks_of
-    from maskalg.schedule import memory
+    from maskalg.engine import memory
 
     capturing = True
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: capturing)

@@ -7,7 +7,7 @@ import maskalg as ma
 from maskalg import causal, sliding
 from maskalg.backends.triton import backend as backend
 from maskalg.backends.triton import tuned
-from maskalg.schedule import memory
+from maskalg.engine import memory
 from tests.cases.gradients import check_gradients, gradients
 from tests.cases.many_numbers import windows
 from tests.cases.remembered import forget

@@ -7,7 +7,7 @@ import torch
 
 import maskalg as ma
 from maskalg.backends.triton import kept, plan
-from maskalg.schedule.memory import Memory
+from maskalg.engine.memory import Memory
 from maskalg.schedule.summaries import labels
 from tests.cases.kept_bits import BY_DISTANCE, Anew, masks
 

@@ -11,8 +11,8 @@ from itertools import pairwise
 from typing import Final
 
 from ...engine.extents import Extents
+from ...engine.memory import of_mask
 from ...engine.normal_form import Bound
-from ...schedule.memory import of_mask
 from ...schedule.rung import rung_of
 from ...schedule.tile_runs import PARTIAL, TileRuns
 from ...schedule.tiling import Tiling

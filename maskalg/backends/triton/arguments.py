@@ -33,11 +33,11 @@ from ...codegen.divisors import factor_and_shift, value_of
 from ...codegen.hooks import Hooks, Style
 from ...engine.evaluate import Environment, evaluate
 from ...engine.extents import Extents
+from ...engine.memory import MEMORY, constant, stream_of
 from ...engine.normal_form import Bound, Value
 from ...errors import BackendError
 from ...formula.nodes import Node
 from ...schedule.intervals.steps import StepTables, tables_of_slots
-from ...schedule.memory import MEMORY, constant, stream_of
 from ...schedule.rung import Layout, layout_of, marked_runs
 from ...schedule.tile_runs import marks_of
 from ...schedule.tiling import Tiling

@@ -12,11 +12,11 @@ import torch
 
 from ...codegen.hooks import Hooks
 from ...codegen.spans import packed_ids
+from ...engine.memory import MEMORY, captured
 from ...engine.normal_form import Bound
 from ...errors import BackendError
 from ...formula.derived import documents_in
 from ...schedule.intervals.steps import StepTables, tables_of_slots
-from ...schedule.memory import MEMORY, captured
 from ..call import Call
 from ..results import empty_result
 from .arguments import Hooked, hooked

@@ -18,10 +18,10 @@ from ...codegen.bits import may_cost
 from ...codegen.spans import compared_ids
 from ...codegen.style import Bits
 from ...engine.extents import Extents, dependence
+from ...engine.memory import Memory, captured, memorable, stream_of
 from ...engine.normal_form import Bound
 from ...engine.recent import Recent
 from ...formula.entries import lies_in
-from ...schedule.memory import Memory, captured, memorable, stream_of
 from ...schedule.tile_runs import EMPTY, label_of
 from ...schedule.tiling import Of
 from .bit_tiles import bits_in_tiles, labels_of_tiles, places_of, pooled

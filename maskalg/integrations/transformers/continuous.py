@@ -17,9 +17,9 @@ from weakref import WeakKeyDictionary
 import torch
 
 from ...attention import attention
+from ...engine.memory import captured
 from ...engine.pages import Pages
 from ...errors import MaskValueError
-from ...schedule.memory import captured
 from ...values.algebra import Mask
 from ...values.masks import causal, document, sliding
 from ...values.masks.documents.document import packed_ids

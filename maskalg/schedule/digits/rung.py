@@ -15,10 +15,10 @@ from typing import Any, Final, Literal
 import torch
 
 from ...engine.extents import Extents
+from ...engine.memory import captured
 from ...engine.normal_form import Bound
 from ...engine.recent import Recent
 from ...proof.digits.forms import DigitForms, Leaf, Numeral
-from ..memory import captured
 from ..summaries.labels import summary_marks
 from ..tile_runs import FULL, PARTIAL, TileRuns, marks_of
 from ..tiling import MOST_TILES, Of, Tiling

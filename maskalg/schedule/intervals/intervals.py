@@ -10,10 +10,10 @@ import torch
 
 from ...engine.evaluate import Environment, evaluate, narrowed
 from ...engine.extents import Extents
+from ...engine.memory import constant
 from ...formula import nodes
 from ...formula.nodes import Node
 from ...proof.closed_forms import Residue, Span
-from ..memory import constant
 from ..positions.sets import PositionSet, ends, position_set
 from ..tiling import Tiling
 from .steps import read_step

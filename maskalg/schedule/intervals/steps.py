@@ -19,11 +19,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ...engine.memory import Memory
 from ...engine.normal_form import Value
 from ...formula.entries import ensure, readable
 from ...formula.nodes import Node
 from ...formula.parameters import Order, Slot, common_order
-from ..memory import Memory
 from ..positions.sets import PositionSet
 
 _TABLES: Final = Memory(1024)

@@ -15,6 +15,7 @@ from typing import Final
 import torch
 
 from ...engine.evaluate import Environment, narrowed
+from ...engine.memory import MEMORY
 from ...engine.widths import LEAST_64, MOST_64, fits_64
 from ...formula import nodes
 from ...formula.comparisons import is_negative
@@ -22,7 +23,6 @@ from ...formula.nodes import Node, conjunction
 from ...formula.separation import terms_of
 from ...proof.closed_forms import Section
 from ..intervals.intervals import Rows
-from ..memory import MEMORY
 from .equalities import Equalities
 from .rank_ranges import RankRanges
 from .relations import related

@@ -17,9 +17,9 @@ import torch
 from numpy.typing import NDArray
 
 from ...engine.evaluate import Environment, evaluate
+from ...engine.memory import MEMORY, Memory
 from ...formula.entries import readable
 from ...formula.nodes import Node
-from ..memory import MEMORY, Memory
 
 _Places = NDArray[np.int64]
 At = tuple[torch.Tensor, torch.Tensor]  # batch entry and head, broadcast against positions

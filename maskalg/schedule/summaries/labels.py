@@ -20,9 +20,9 @@ import torch
 
 from ...engine.evaluate import Environment, evaluate
 from ...engine.extents import Extents
+from ...engine.memory import MEMORY, constant, memorable
 from ...engine.normal_form import Bound
 from ..intervals.intervals import rows_of
-from ..memory import MEMORY, constant, memorable
 from ..tile_runs import marks_of
 from ..tiling import MOST_TILES, Of, Tiling
 from .summaries import Summaries

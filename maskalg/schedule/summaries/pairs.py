@@ -13,12 +13,12 @@ import torch
 from torch.nn.functional import pad
 
 from ...engine.evaluate import Environment, evaluate
+from ...engine.memory import MEMORY
 from ...formula import nodes
 from ...formula.nodes import BATCH, HEAD, K, Node, Q
 from ...formula.parameters import Slot
 from ...formula.separation import positions
 from ...proof.closed_forms import Relation
-from ..memory import MEMORY
 from ..positions.relations import categories, sum_within, table_of
 from ..positions.sets import At, over_positions, rows_at
 

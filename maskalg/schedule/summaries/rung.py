@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ...engine.memory import MEMORY
 from ..intervals.intervals import rows_of
 from ..intervals.rung import IntervalRung, labels_within
-from ..memory import MEMORY
 from ..tile_runs import EMPTY, FULL, PARTIAL, TileRuns
 from ..tiling import MOST_TILES, Tiling
 from .labels import MOST_PAIRS, summary_labels

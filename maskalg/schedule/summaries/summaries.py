@@ -16,6 +16,7 @@ from typing import Final, cast
 import torch
 
 from ...engine.evaluate import Environment
+from ...engine.memory import Memory, constant, numbers_of
 from ...engine.widths import compares_in_64
 from ...formula import nodes
 from ...formula.comparisons import arranged, is_negative
@@ -25,7 +26,6 @@ from ...formula.positions import moved
 from ...formula.separation import equal_sides, positions, related
 from ..intervals.intervals import Rows
 from ..intervals.steps import is_sorted
-from ..memory import Memory, constant, numbers_of
 from ..positions.relations import entry_at
 from ..positions.rests import union
 from ..positions.sets import At, holds, rows_at, strips

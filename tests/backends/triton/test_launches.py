@@ -469,6 +469,45 @@ def test_tokens_of_a_growing_cache(cache, monkeypatch, compiled):
         assert len(bound(fixed).remembered) <= ready._MOST
 
 
+def test_layers_of_a_compiled_step_share_launches(monkeypatch, compiled):
+    """The operators, which take tensors and numbers, are prepared once for a step."""
+    from maskalg.backends.triton.launching import ready
+    from maskalg.engine.keys import by_kind
+    from maskalg.engine.normal_form import keyed
+
+    q, k, v = inputs(length=512, dim=64)
+    prepared, resized = [], ready._resized
+    monkeypatch.setattr(ready, "_resized", lambda *of: prepared.append(of) or resized(*of))
+
+    def step(mask):
+        """How often the eight layers are prepared."""
+        prepared.clear()
+        key, parameters = keyed(mask)
+        tables, integers, reals = by_kind(parameters)
+        for _ in range(8):
+            form = tables, key, integers, reals
+            last = None, "exp", True, "triton", False
+            out, lse = torch.ops.maskalg.attention_forward(q, k, v, *form, *last)
+            wanted = [False] * len(tables)
+            torch.ops.maskalg.attention_backward(
+                q, k, v, tables, out, lse, out, None, *form[1:], *last[:2], wanted, *last[3:]
+            )
+        return len(prepared)
+
+    with stub_gpu(monkeypatch, compiled):
+        ids = IDS[:512].clone()
+        for _ in range(3):
+            step(causal & document(ids) & sliding(200))
+        assert step(causal & document(ids) & sliding(100)) == 2  # once for each pass
+        assert step(causal & document(ids) & sliding(100)) == 0
+        ids += 1
+        assert step(causal & document(ids) & sliding(100)) == 2
+        assert step(causal & document(ids.clone()) & sliding(100)) == 2
+        for _ in range(3):
+            step(causal & sliding(50))
+        assert step(causal & sliding(60)) == 2
+
+
 def calls_of(function):
     """How many Python functions of the package a call calls."""
     folder, count = os.path.dirname(ma.__file__), 0

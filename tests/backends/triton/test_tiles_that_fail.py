@@ -9,7 +9,7 @@ import torch
 
 import maskalg as ma
 from maskalg import causal, sliding
-from maskalg.schedule.memory import Memory
+from maskalg.engine.memory import Memory
 from tests.cases.stub_gpu import stub_gpu
 
 pytest.importorskip("triton", reason="launches of Triton's kernels")

@@ -16,13 +16,13 @@ import torch
 
 from ....codegen.spans import packed_ids
 from ....engine.extents import Extents, dependence
+from ....engine.memory import MEMORY, of_mask, state_of
 from ....engine.normal_form import Bound, Structure
 from ....engine.widths import Known, bits_of, known_of
 from ....formula.meaning import as_float32
 from ....formula.nodes import Node
 from ....proof.proof import closed_forms_of
 from ....schedule.intervals.steps import tables_of, tables_of_slots
-from ....schedule.memory import MEMORY, of_mask, state_of
 from ....schedule.rung import rung_of
 from ....schedule.tile_runs import TileRuns
 from ....schedule.tiling import Tiling

@@ -17,8 +17,8 @@ from typing import Any, Final, Literal, NamedTuple, cast
 import torch
 
 from ....codegen.hooks import Hooks
+from ....engine.memory import captured, state_of, stream_of
 from ....engine.pages import Pages
-from ....schedule.memory import captured, state_of, stream_of
 from ...call import Call
 from .. import tuned as triton_tuned
 from ..arguments import hooked, numbers_among, tables_fit, tables_of
