@@ -238,6 +238,8 @@ def checked_call(
         check_weight(weight, query, return_lse)
         expression = weight.applied(expression)
     extents = extents_of(query, key, value, pages)
+    # Kernels read memory, where negated views such as `x.conj().imag` hold the other sign.
+    query, key, value = query.resolve_neg(), key.resolve_neg(), value.resolve_neg()
     if pages is not None:
         expression = pages.within(expression)
         key, value = key.transpose(1, 2), value.transpose(1, 2)

@@ -44,8 +44,9 @@ class Call(NamedTuple):
         nan_safe: whether NaN and infinities must be confined to kept pairs, for backends in which
             they would spread.
         alike: a memory of the caller, or None. Calls with the same one have the same fields but for
-            inputs and rooms; those, like all other tensors of the call, have the same shapes,
-            strides, dtypes and places modulo 16 bytes, and the expression's tensors are unchanged.
+            inputs, rooms and the tensor of a sink; those, like all other tensors of the call, have
+            the same shapes, strides, dtypes and places modulo 16 bytes, and the expression's
+            tensors are unchanged.
         rooms: tensors for the output, dQ, dK and dV; () or None without them. A backend may write
             its results to them, and then returns them. Gradients are taken from an output in the
             first. Strides are those of `empty_result`, or, with one batch entry, those of a slice
@@ -198,7 +199,7 @@ class _Recorded(torch.autograd.Function):
         ctx.save_for_backward(*inputs[:4], out, lse, *call.watched)
         # The inputs are saved as autograd wants them saved, and put back in backward.
         ctx.slots, ctx.differentiate = slots, differentiate
-        # Gradients of the output come in any strides, so that calls like this one share no memory.
+        # `alike` says nothing of the gradient of the output, which may have any strides.
         ctx.others = call._replace(alike=None).others
         ctx.set_materialize_grads(False)
         return out, lse

@@ -1,7 +1,8 @@
 """The memory of results computed from tensors, or from lengths and numbers alone.
 
 Thirty layers share one pass over the ids of a batch, and training steps share the results that
-depend on lengths alone. A result is dropped when one of its tensors is written to or ends.
+depend on lengths alone. A result is not found any more once one of its tensors was written to, and
+dropped when one ends.
 """
 
 from __future__ import annotations

@@ -17,7 +17,8 @@ from ..engine.memory import state_of
 from ..engine.normal_form import bound
 from ..formula.expression import Expression
 from ..formula.watched import PLAIN
-from ..values.weights import Weight
+from ..values.weights import Weight, softmax
+from .inputs import note_past_keys
 
 _LAST: Final = "_last"  # with an expression: the facts of its last call, and that call
 
@@ -32,8 +33,8 @@ def facts_of(
 ) -> Facts | None:
     """All that two calls without pages and factors of float8 must share to be alike.
 
-    None for calls that are not compared: inputs that `attention` refuses or converts, weights with
-    a formula, and expressions with tensors whose writes are not counted.
+    None for calls that are not compared, such as those of inputs that are converted, of weights
+    with a formula, and of expressions with tensors whose writes are not counted.
 
     Args:
         inputs: query, key and value.
@@ -52,6 +53,8 @@ def facts_of(
         facts.append(sink)
     for tensor in inputs:
         if type(tensor) not in PLAIN or tensor.is_nested or tensor.layout != torch.strided:
+            return None
+        if tensor.is_neg():
             return None
         facts += (
             tensor.shape, tensor.stride(), tensor.dtype, tensor.device, tensor.data_ptr() & 15,
@@ -75,7 +78,9 @@ def recalled(
         return None
     query, key, value = inputs
     call = Call(query, key, value, *last[1])
-    return call if call.weight is weight else call._replace(weight=weight)
+    if call.form.structure.moves is not None and not call.return_lse:
+        note_past_keys(call.form, call.extents)
+    return call if weight is softmax else call._replace(weight=weight)
 
 
 def remembered(facts: Facts | None, expression: Expression, call: Call) -> Call:
@@ -83,5 +88,7 @@ def remembered(facts: Facts | None, expression: Expression, call: Call) -> Call:
     if facts is None:
         return call
     call = Call(*call[:-2], {}, call.rooms)
-    expression.__dict__[_LAST] = facts, call[3:]
+    # Not with its weight, which may hold a tensor of the caller.
+    kept = call if call.weight is softmax else call._replace(weight=softmax)
+    expression.__dict__[_LAST] = facts, kept[3:]
     return call

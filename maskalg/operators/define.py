@@ -31,7 +31,6 @@ from ..values.weights import linear, softmax
 from .inputs import check_tables, extents_of
 
 Tensors = Sequence[torch.Tensor]
-Remembered = dict[Hashable, Any]
 Results = tuple[torch.Tensor, torch.Tensor]
 
 # The structure holds the formula of weights; these options say how the weights are used.
@@ -260,26 +259,28 @@ def _form_of(
     """The form of an operator's expression.
 
     Calls with the same tensors and numbers, such as those of a compiled model's layers, share what
-    backends remember with it. What is remembered keeps the tensors alive, so that their memory is
-    limited.
+    backends remember with it. That keeps the tensors alive, so few of them are remembered, none
+    that is large, and none with a graph of autograd.
     """
     form = form_of(structure, tables, integers, reals)
     symbolic = any(type(number) is not int for number in integers)
-    if symbolic or any(type(table) not in PLAIN for table in tables):
+    if symbolic or not all(map(_is_remembered, tables)):
         return form
-    nbytes = sum(table.nbytes for table in tables)
     key = (structure, *integers, *map(repr, reals))  # 0.0 and -0.0 are equal
-    nothing: tuple[Remembered, int] = {}, nbytes
-    remembered, _ = _REMEMBERED.of_tensors(key, tables, lambda: nothing)
-    return Bound(form.structure, form.values, remembered)
+    nothing: dict[Hashable, Any] = {}
+    known = _OF_TABLES if tables else _OF_NUMBERS
+    return Bound(form.structure, form.values, known.of_tensors(key, tables, lambda: nothing))
 
 
-def _size_of(known: tuple[Remembered, int]) -> int:
-    return max(known[1], _LEAST)
+def _is_remembered(table: torch.Tensor) -> bool:
+    if type(table) not in PLAIN or table.requires_grad:
+        return False
+    return table.untyped_storage().nbytes() <= _LARGEST
 
 
-_LEAST: Final = 1 << 18  # bytes that any entry counts for
-_REMEMBERED: Final = Memory(1 << 26, _size_of)
+_LARGEST: Final = 1 << 22  # bytes
+_OF_TABLES: Final = Memory(8)
+_OF_NUMBERS: Final = Memory(256)
 
 
 def call_of(

@@ -143,7 +143,7 @@ def has_few_tiles(form: Bound, extents: Extents) -> bool:
 
     smallest = 1 << _SMALLEST_BITS
     if extents.q_len <= smallest and never_labelled(Tiling(form, extents, (smallest, smallest))):
-        return True  # so few are marked at this size
+        return True  # the layout of so few tiles has this grain
     grain = 1 << layout_of(form, extents, "queries").grain_bits
     return never_labelled(Tiling(form, extents, (grain, grain)))
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import sys
+import weakref
 
 import pytest
 import torch
@@ -130,3 +132,35 @@ def test_what_is_not_compared() -> None:
     assert alike.facts_of((q, k, v), causal, ma.softmax, (True, False, False)) is None
     assert alike.facts_of((q, k.to_sparse(), v), causal, ma.softmax, options) is None
     assert alike.facts_of((q, k, v), causal, ma.softmax, options) is not None
+
+
+def test_no_tensor_of_the_caller_is_kept() -> None:
+    given, mask = inputs("cpu"), window()
+    logits = torch.zeros(4, requires_grad=True)
+    weight = ma.softmax_with_sink(logits * 2)
+    wanted = ma.attention(*given, mask, weight=weight)
+    assert torch.equal(ma.attention(*given, mask, weight=weight), wanted)
+    ends = weakref.ref(weight.sink)
+    del weight, wanted
+    gc.collect()
+    assert ends() is None
+
+
+def test_every_call_past_the_keys_warns() -> None:
+    mask, given = causal.shift(q=400), inputs("cpu")
+    for _ in range(3):
+        with pytest.warns(UserWarning, match="keys"):
+            ma.attention(*given, mask)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_negated_views(device: str) -> None:
+    parts = torch.randn(3, 2, 4, 96, 64, 2, device=device)
+    negated = [torch.view_as_complex(each).conj().imag for each in parts]
+    assert all(each.is_neg() for each in negated)
+    plain = [each.resolve_neg().contiguous() for each in negated]
+    for _ in range(3):
+        for given in (negated, plain):
+            assert torch.equal(
+                ma.attention(*given, causal), ma.attention(*plain, window() | causal)
+            )

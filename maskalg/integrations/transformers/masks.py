@@ -97,7 +97,7 @@ def make_mask(
         kv_offset: position of the first key; above 0 with a sliding cache.
         mask_function: of `(batch, head, q_idx, kv_idx)` at positions; causal where it is None.
         attention_mask: `[batch, positions]`, False at padding; positions past its end are padding.
-            Later writes to it are not followed.
+            It must not be written to while the mask is used.
         options: arguments for masks that are written out: `device`, and `dtype`, floating or
             torch.bool.
 

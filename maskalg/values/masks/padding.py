@@ -24,8 +24,7 @@ from ..helped import Ways
 __all__ = ["padding"]
 
 REAL_BOUNDS: Final = "maskalg::real_bounds"
-"""The operator of `_bounds`, for which the GPU backend has a kernel, as for those of
-`shared_prefix`."""
+"""The operator of `_bounds`. The GPU backend registers a kernel for it when it is loaded."""
 
 
 class _Padding(Ways, name="padding"):
@@ -115,7 +114,7 @@ def real_tokens(kept: torch.Tensor) -> Mask:
     """kept[batch, k] of a Boolean `[batch, kv_len]`, by bounds where real tokens lie together.
 
     Tiles between the bounds are FULL, and those before them EMPTY, without a look at `kept`, which
-    a step of decoding would wait for at each key. Later writes to `kept` are not followed.
+    a step of decoding would wait for at each key. The bounds do not follow later writes to `kept`.
     """
     bounds = real_bounds(kept)
     names = ("first_real", "past_real")
