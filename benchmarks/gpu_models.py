@@ -3,22 +3,25 @@
     python benchmarks/gpu_models.py [train] [generate] [--rounds 5] [--small]
 
     train      tokens a second of a step (forward, loss, backward) of a Llama on a row of packed
-               documents, eager and compiled
-    generate   milliseconds of a new token against a cache that grows: a Llama, a Llama whose first
-               entry is padded, and a Mistral with a window of 4096; "bound" is 1.15 times the time
-               with attention left out, and the bytes of the kept keys and values at 3.5 TB/s
+               documents, eager and compiled, and seconds of the first step
+    generate   milliseconds of a new token against a cache that grows, the least and the median: a
+               Llama, a Llama whose first entry is padded, and a Mistral with a window of 4096;
+               "bound" is 1.15 times the least with attention left out, and the bytes of the kept
+               keys and values at 3.5 TB/s
 
 Random weights in bfloat16, 8 layers, 2048 wide, 16 heads on 4 of 128 dimensions. With --small a
-tiny model in float32 runs on a CPU. "left out" computes everything but attention.
+tiny model in float32 runs on a CPU. "left out" computes everything but attention. Each contender
+has a process of its own: they compile side by side, and are timed in turns.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
+import multiprocessing
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping
+from functools import partial
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
@@ -86,31 +89,53 @@ def model_of(made: PretrainedConfig, attention: str, device: str) -> Any:
         return Models.from_config(made, dtype=dtype, attn_implementation=attention)
 
 
+Run = Callable[[], list[float]]
+"""Runs a contender once and returns seconds: of a step, or of each token."""
+
+Contender = Callable[[], Run]
+"""Makes a contender's model; called in the process that runs it."""
+
+
 def train(sizes: Sizes, device: str, rounds: int) -> None:
     """Tokens a second of a training step; every model has the loss of the first one."""
+    contenders: dict[str, Contender] = {
+        f"{attention}, {'compiled' if compiled else 'eager'}": partial(
+            training, attention, compiled, sizes, device
+        )
+        for attention in ("maskalg", "flex_attention", "sdpa")
+        for compiled in (False, True)
+    }
+    print(f"{'train':26} {'tokens a second':>16} {'first step, s':>14}")
+    for name, (first, taken) in in_turns(contenders, rounds).items():
+        print(f"{name:26} {sizes.row / statistics.median(taken):16,.0f} {first[0]:14.1f}")
+
+
+def training(attention: str, compiled: bool, sizes: Sizes, device: str) -> Run:
+    """A training step; the first run prints its loss."""
+    torch.manual_seed(0)
     ids = documents(sizes.row, sizes.document, device).long()
     begins = torch.cat([ids.new_ones(1, dtype=torch.bool), ids[1:] != ids[:-1]])
     place = torch.arange(sizes.row, device=device)
     positions = (place - place.where(begins, 0).cummax(0).values)[None]
     tokens = torch.randint(sizes.vocabulary, (1, sizes.row), device=device)
-    steps: dict[str, Callable[[], float]] = {}
-    for attention in ("maskalg", "flex_attention", "sdpa"):
-        for compiled in (False, True):
-            name = f"{attention}, {'compiled' if compiled else 'eager'}"
-            with told(name):
-                model = model_of(config(LlamaConfig, sizes), attention, device)
-                step = step_of(model, tokens, positions, compiled)
-                print(f"{name}: loss {step():.4f}", flush=True)
-                steps[name] = step
-    seconds: dict[str, list[float]] = {name: [] for name in steps}
-    for turn in range(rounds + 1):
-        for name, step in steps.items():
-            taken = timed(step, device)
-            if turn:
-                seconds[name].append(taken)
-    print(f"{'train':26} {'tokens a second':>16}")
-    for name, taken in seconds.items():
-        print(f"{name:26} {sizes.row / statistics.median(taken):16,.0f}")
+    model = model_of(config(LlamaConfig, sizes), attention, device)
+    step = step_of(model, tokens, positions, compiled)
+    told: list[float] = []
+
+    def run() -> list[float]:
+        begin = time.perf_counter()
+        loss = step()
+        if device == "cuda":
+            torch.cuda.synchronize()
+        taken = time.perf_counter() - begin
+        if not told:
+            told.append(loss)
+            print(
+                f"{attention}, {'compiled' if compiled else 'eager'}: loss {loss:.4f}", flush=True
+            )
+        return [taken]
+
+    return run
 
 
 def step_of(
@@ -129,51 +154,100 @@ def step_of(
 
 
 def generate(sizes: Sizes, device: str, rounds: int) -> None:
-    """Milliseconds of a new token, with the attentions of a model in turn."""
-    print(f"{'generate, ms a token':26} {'left out':>9} {'bound':>9} {'maskalg':>9} {'sdpa':>9}")
+    """Milliseconds of a new token, with the attentions of a model in turns."""
+    columns = (LEFT_OUT, "bound", "maskalg", "sdpa")
+    print(f"{'generate, ms a token':26} " + " ".join(f"{name:>15}" for name in columns))
     for name, kind, padded in (
         ("Llama", LlamaConfig, False),
         ("Llama, padded", LlamaConfig, True),
         ("Mistral", MistralConfig, False),
     ):
-        more = {"sliding_window": WINDOW} if kind is MistralConfig else {}
-        tokens = torch.randint(sizes.vocabulary, (sizes.batch, sizes.prompt), device=device)
-        mask = torch.ones_like(tokens)
-        if padded:
-            mask[0, : sizes.prompt // 4] = 0
-        found = {}
-        for attention in (LEFT_OUT, "maskalg", "sdpa"):
-            with told(f"{name}, {attention}"):
-                model = model_of(config(kind, sizes, **more), attention, device)
-                found[attention] = token_ms(model, tokens, mask, sizes.new, device, rounds)
-        kept = min(sizes.prompt, WINDOW) if kind is MistralConfig else sizes.prompt
-        numbers = 2 * sizes.layers * sizes.batch * sizes.kv_heads * sizes.width // sizes.heads
-        bytes_ = numbers * kept * (2 if device == "cuda" else 4)
-        nan = float("nan")
-        bound = 1.15 * found.get(LEFT_OUT, nan) + 1e3 * bytes_ / BYTES_A_SECOND
-        cells = [found.get(LEFT_OUT, nan), bound, found.get("maskalg", nan), found.get("sdpa", nan)]
-        print(f"{name:26} " + " ".join(f"{cell:9.3f}" for cell in cells), flush=True)
+        contenders: dict[str, Contender] = {
+            attention: partial(generating, attention, kind, padded, sizes, device)
+            for attention in (LEFT_OUT, "maskalg", "sdpa")
+        }
+        found = {key: taken for key, (_, taken) in in_turns(contenders, rounds).items()}
+        cells = {
+            key: f"{1e3 * min(taken):.3f} ({1e3 * statistics.median(taken):.2f})"
+            for key, taken in found.items()
+        }
+        if LEFT_OUT in found:
+            kept = min(sizes.prompt, WINDOW) if kind is MistralConfig else sizes.prompt
+            numbers = 2 * sizes.layers * sizes.batch * sizes.kv_heads * sizes.width // sizes.heads
+            bytes_ = numbers * kept * (2 if device == "cuda" else 4)
+            cells["bound"] = f"{1e3 * (1.15 * min(found[LEFT_OUT]) + bytes_ / BYTES_A_SECOND):.3f}"
+        print(f"{name:26} " + " ".join(f"{cells.get(key, '-'):>15}" for key in columns), flush=True)
 
 
-def token_ms(
-    model: Any, tokens: torch.Tensor, mask: torch.Tensor, new: int, device: str, rounds: int
-) -> float:
-    """Median milliseconds from a token to the next, without those of a first run."""
-    taken: list[float] = []
-    for turn in range(rounds + 1):
+def generating(
+    attention: str, kind: type[PretrainedConfig], padded: bool, sizes: Sizes, device: str
+) -> Run:
+    """`generate` of one model: seconds from a token to the next."""
+    torch.manual_seed(0)
+    more = {"sliding_window": WINDOW} if kind is MistralConfig else {}
+    tokens = torch.randint(sizes.vocabulary, (sizes.batch, sizes.prompt), device=device)
+    mask = torch.ones_like(tokens)
+    if padded:
+        mask[0, : sizes.prompt // 4] = 0
+    model = model_of(config(kind, sizes, **more), attention, device)
+
+    def run() -> list[float]:
         clock = Clock(device)
         model.generate(
             tokens,
             attention_mask=mask,
-            min_new_tokens=new,
-            max_new_tokens=new,
+            min_new_tokens=sizes.new,
+            max_new_tokens=sizes.new,
             do_sample=False,
             pad_token_id=0,
             stopping_criteria=StoppingCriteriaList([clock]),
         )
-        if turn:
-            taken += clock.between()
-    return 1e3 * statistics.median(taken)
+        return clock.between()
+
+    return run
+
+
+def in_turns(
+    contenders: Mapping[str, Contender], rounds: int
+) -> dict[str, tuple[list[float], list[float]]]:
+    """Seconds of each contender's first run, and of its later ones; without those that fail."""
+    context = multiprocessing.get_context("spawn")
+    together, turn, results = context.Barrier(len(contenders)), context.Lock(), context.Queue()
+    processes = [
+        context.Process(target=contend, args=(name, make, rounds, together, turn, results))
+        for name, make in contenders.items()
+    ]
+    for process in processes:
+        process.start()
+    found = dict(results.get() for _ in processes)
+    for process in processes:
+        process.join()
+    for name in contenders:
+        if isinstance(found[name], str):
+            print(f"{name}: {found[name]}", flush=True)
+    return {name: found[name] for name in contenders if not isinstance(found[name], str)}
+
+
+def contend(
+    name: str, make: Contender, rounds: int, together: Any, turn: Any, results: Any
+) -> None:
+    """Run a contender; puts its name, and its seconds or why it failed, into `results`."""
+    first: list[float] = []
+    taken: list[float] = []
+    problem = ""
+    try:
+        run = make()
+        first = run()
+        run()
+    except Exception as error:
+        problem = f"{type(error).__name__}: {error}".splitlines()[0][:160]
+    together.wait()
+    for _ in range(rounds):
+        with turn:
+            if not problem:
+                taken += run()
+        together.wait()  # nobody has two turns in a row
+    results.put((name, problem or (first, taken)))
 
 
 class Clock(StoppingCriteria):
@@ -192,26 +266,6 @@ class Clock(StoppingCriteria):
     def between(self) -> list[float]:
         """Seconds from each token to the next."""
         return [after - before for before, after in pairwise(self._at)]
-
-
-def timed(function: Callable[[], Any], device: str) -> float:
-    """Seconds of a call, by the clock."""
-    begin = time.perf_counter()
-    function()
-    if device == "cuda":
-        torch.cuda.synchronize()
-    return time.perf_counter() - begin
-
-
-@contextlib.contextmanager
-def told(name: str) -> Iterator[None]:
-    """Say why a contender failed, in place of its figure, and free its memory."""
-    try:
-        yield
-    except Exception as problem:
-        print(f"{name}: {type(problem).__name__}: {problem}".splitlines()[0][:160], flush=True)
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
 
 
 def main() -> None:
