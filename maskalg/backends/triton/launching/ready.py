@@ -349,7 +349,7 @@ def launch_again(
     ready, results = resized
     if ready.misses < _PATIENCE:
         _keep(remembered, kind, ready)
-    if alike is not None:
+    if alike is not None and not (ready.tables and _copies_tables(call)):
         alike[of, wanted, stream] = ready
     return ready.launch(given, stream, results)
 
@@ -580,6 +580,12 @@ def _told(call: Call, tables: tuple[torch.Tensor, ...]) -> Hashable:
     """Sizes of the expression's tensors and facts that determine variants; None without tensors."""
     sizes = [v.shape for v in call.form.values if isinstance(v, torch.Tensor)]
     return (*sizes, kind_of_argument(tables)) if sizes or tables else None
+
+
+def _copies_tables(call: Call) -> bool:
+    """Whether a table of the expression is copied for each call; no copy is kept."""
+    tensors = (value for value in call.form.values if isinstance(value, torch.Tensor))
+    return not all(tensor.is_contiguous() for tensor in tensors)
 
 
 def _plain(call: Call) -> bool:
