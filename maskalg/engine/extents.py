@@ -181,7 +181,7 @@ def check(bound: Bound, extents: Extents) -> None:
     """Raise `ValueError` when a table is too short, or has another batch or number of heads."""
     sizes = extents.sizes
     for slot, axis, index in bound.structure.table_indices:
-        table: Any = bound.values[slot.index]  # written out for speed, here and below
+        table: Any = bound.values[slot.index]  # of any type for speed: a cast is a call
         name: Any = index.data
         size: int = table.shape[axis]
         if index.op != "index":

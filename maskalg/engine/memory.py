@@ -8,7 +8,7 @@ dropped when one ends.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, Final, TypeVar, cast
 
 import torch
@@ -23,6 +23,7 @@ Found = TypeVar("Found")
 Tensors = tuple[torch.Tensor, ...]
 
 _DECIDED_ELSEWHERE: Final = frozenset(("opaque", "member", "step"))  # by functions and tensors
+_ALIGNED: Final = 16  # bytes: kernels are compiled for addresses that are multiples
 _MOST_ENTRIES: Final = 1 << 18  # of a constant that is remembered
 CONSTANTS: Final[Recent[Any, Tensors]] = Recent(256)
 
@@ -171,6 +172,16 @@ def state_of(tensor: torch.Tensor) -> tuple[int, int, torch.Size]:
     except RuntimeError:
         place = 0
     return tensor._version, place, tensor.shape
+
+
+def kinds_of(tensors: Iterable[torch.Tensor]) -> list[Hashable]:
+    """All facts about each tensor but its address and entries; of an address, its rest modulo 16
+    bytes."""
+    found: list[Hashable] = []
+    for t in tensors:  # a comprehension is a call in Python 3.11, and every call passes here
+        place = t.data_ptr() % _ALIGNED
+        found.append((type(t), t.shape, t.stride(), t.dtype, t.device, place))
+    return found
 
 
 def stream_of(device: torch.device) -> int:

@@ -13,14 +13,15 @@ import torch
 
 from ..backends.call import Call
 from ..engine.float8 import FLOAT8
-from ..engine.memory import state_of
+from ..engine.memory import kinds_of, state_of
 from ..engine.normal_form import bound
 from ..formula.expression import Expression
 from ..formula.watched import PLAIN
 from ..values.weights import Weight, softmax
 from .inputs import note_past_keys
 
-_LAST: Final = "_last"  # with an expression: the facts of its last call, and that call
+_LAST: Final = "_last"
+"""Where an expression holds the facts of its last call, and the fields but the inputs."""
 
 Facts = list[Any]
 
@@ -56,9 +57,7 @@ def facts_of(
             return None
         if tensor.is_neg():
             return None
-        facts += (
-            tensor.shape, tensor.stride(), tensor.dtype, tensor.device, tensor.data_ptr() & 15,
-        )  # fmt: skip
+    facts += kinds_of(inputs)
     if query.dtype == FLOAT8:
         return None
     for each in bound(expression).values:
@@ -87,8 +86,7 @@ def remembered(facts: Facts | None, expression: Expression, call: Call) -> Call:
     """The checked call, which calls like it share a memory with."""
     if facts is None:
         return call
-    call = Call(*call[:-2], {}, call.rooms)
+    call = call._replace(alike={})
     # Not with its weight, which may hold a tensor of the caller.
-    kept = call if call.weight is softmax else call._replace(weight=softmax)
-    expression.__dict__[_LAST] = facts, kept[3:]
+    expression.__dict__[_LAST] = facts, call._replace(weight=softmax).others
     return call

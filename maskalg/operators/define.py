@@ -40,6 +40,10 @@ _WEIGHTS: Final = {
     "mean": dataclasses.replace(linear, normalised=True),
 }
 
+_MOST_BYTES: Final = 1 << 22  # of the memory of a table that is kept alive
+_OF_TABLES: Final = Memory(8)
+_OF_NUMBERS: Final = Memory(256)
+
 FORWARD: Final = "maskalg::attention_forward"
 FLOAT8_FORWARD: Final = "maskalg::attention_float8"
 PAGES_FORWARD: Final = "maskalg::attention_pages"
@@ -267,20 +271,15 @@ def _form_of(
     if symbolic or not all(map(_is_remembered, tables)):
         return form
     key = (structure, *integers, *map(repr, reals))  # 0.0 and -0.0 are equal
-    nothing: dict[Hashable, Any] = {}
     known = _OF_TABLES if tables else _OF_NUMBERS
-    return Bound(form.structure, form.values, known.of_tensors(key, tables, lambda: nothing))
+    remembered: dict[Hashable, Any] = known.of_tensors(key, tables, dict)
+    return Bound(form.structure, form.values, remembered)
 
 
 def _is_remembered(table: torch.Tensor) -> bool:
     if type(table) not in PLAIN or table.requires_grad:
         return False
-    return table.untyped_storage().nbytes() <= _LARGEST
-
-
-_LARGEST: Final = 1 << 22  # bytes
-_OF_TABLES: Final = Memory(8)
-_OF_NUMBERS: Final = Memory(256)
+    return table.untyped_storage().nbytes() <= _MOST_BYTES
 
 
 def call_of(

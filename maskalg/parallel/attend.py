@@ -7,7 +7,7 @@ so kernels and proofs are those of one process.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -23,7 +23,7 @@ from ..backends.choice import backend_name, backend_of
 from ..backends.float8 import attend_float8
 from ..backends.results import in_order_of, with_sink
 from ..engine.float8 import FLOAT8
-from ..engine.memory import state_of
+from ..engine.memory import kinds_of, state_of
 from ..engine.normal_form import bound
 from ..formula.expression import Expression
 from ..formula.watched import watched
@@ -204,7 +204,7 @@ class _Run:
             return {}
         known = self.score.__dict__.setdefault("_made", {})
         state = [state_of(x) for x in tables]
-        kind = (self.options, *[x is None for x in tensors], *map(_kind, given))
+        kind = (self.options, *[x is None for x in tensors], *kinds_of(given))
         found = known.get(kind)
         if found is None or found[0] != state or len(found[1]) >= _MOST_SHIFTED:
             if len(known) >= _MOST_KINDS:
@@ -467,12 +467,6 @@ def _unpacked(
     batch, heads, _, dim = key.shape
     both = rows.view(len(rows), batch, heads, dim + value.shape[3]).permute(1, 2, 0, 3)
     return both[..., :dim], both[..., dim:]
-
-
-def _kind(tensor: torch.Tensor) -> Hashable:
-    """All facts about a tensor but its address and entries."""
-    place = tensor.data_ptr() % _ALIGNED
-    return type(tensor), tensor.shape, tensor.stride(), tensor.dtype, tensor.device, place
 
 
 def _shifted(score: Mask | Score, call: Call, *, remembered: bool) -> Expression:

@@ -141,9 +141,6 @@ def has_few_tiles(form: Bound, extents: Extents) -> bool:
     """Whether there is one row of so few tiles that labels would take longer than they save."""
     from .summaries.labels import never_labelled
 
-    smallest = 1 << _SMALLEST_BITS
-    if extents.q_len <= smallest and never_labelled(Tiling(form, extents, (smallest, smallest))):
-        return True  # the layout of so few tiles has this grain
     grain = 1 << layout_of(form, extents, "queries").grain_bits
     return never_labelled(Tiling(form, extents, (grain, grain)))
 

@@ -5,7 +5,7 @@ import random
 import pytest
 import torch
 
-from maskalg.backends.triton import padding as by_kernel
+from maskalg.backends.triton import tables as by_kernel
 from maskalg.values.masks.padding import real_bounds
 from tests.cases.padded_rows import bounds_by_hand, padded_rows
 

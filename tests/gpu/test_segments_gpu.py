@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import maskalg as ma
-from maskalg.backends.triton import segments
+from maskalg.backends.triton import tables as segments
 from tests.cases.forests import forest
 
 pytestmark = [

@@ -8,7 +8,7 @@ import torch
 
 from tests.cases.padded_rows import bounds_by_hand, padded_rows
 
-padding = pytest.importorskip("maskalg.backends.triton.padding", reason="needs Triton")
+tables = pytest.importorskip("maskalg.backends.triton.tables", reason="needs Triton")
 pytestmark = pytest.mark.skipif(
     os.environ.get("TRITON_INTERPRET") != "1", reason="needs TRITON_INTERPRET=1"
 )
@@ -16,9 +16,9 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.mark.parametrize("length", [0, 1, 5, 31, 32, 33, 100])
 def test_bounds(length, monkeypatch):
-    monkeypatch.setattr(padding, "_AT_ONCE", 32)
+    monkeypatch.setattr(tables, "_BYTES_AT_ONCE", 32)
     rows = padded_rows(length, random.Random(length))
-    assert torch.equal(padding.real_bounds(rows), bounds_by_hand(rows))
+    assert torch.equal(tables.real_bounds(rows), bounds_by_hand(rows))
     wider = padded_rows(length + 3, random.Random(length))
     for part in (wider[:, 3:], wider[::2], wider.T.contiguous().T):
-        assert torch.equal(padding.real_bounds(part), bounds_by_hand(part))
+        assert torch.equal(tables.real_bounds(part), bounds_by_hand(part))

@@ -9,7 +9,7 @@ import torch
 import maskalg as ma
 from tests.cases.forests import forest
 
-segments = pytest.importorskip("maskalg.backends.triton.segments", reason="needs Triton")
+segments = pytest.importorskip("maskalg.backends.triton.tables", reason="needs Triton")
 pytestmark = pytest.mark.skipif(
     os.environ.get("TRITON_INTERPRET") != "1", reason="needs TRITON_INTERPRET=1"
 )

@@ -25,7 +25,7 @@ def inputs(device: str, length: int = 96, dim: int = 64, **more: object) -> list
 
 
 def masked(kept: torch.Tensor) -> ma.Mask:
-    """A mask that reads a tensor, and a bias that does."""
+    """A mask that reads a tensor."""
     return causal & ma.padding.from_mask(kept)
 
 
@@ -158,9 +158,6 @@ def test_negated_views(device: str) -> None:
     parts = torch.randn(3, 2, 4, 96, 64, 2, device=device)
     negated = [torch.view_as_complex(each).conj().imag for each in parts]
     assert all(each.is_neg() for each in negated)
-    plain = [each.resolve_neg().contiguous() for each in negated]
+    plain = [each.resolve_neg() for each in negated]
     for _ in range(3):
-        for given in (negated, plain):
-            assert torch.equal(
-                ma.attention(*given, causal), ma.attention(*plain, window() | causal)
-            )
+        assert torch.equal(ma.attention(*negated, causal), ma.attention(*plain, causal))

@@ -16,8 +16,7 @@ from ...tiles.shapes import HopperBackwardTile, HopperTile, Tile, in_turn
 from ..call import Call, Result, positively_scaled, recorded
 from ..results import empty_result
 from ..traits import Bounds, Explained
-from . import padding as padding
-from . import segments as segments
+from . import tables as tables
 from . import trust
 from .arguments import bits_of_pairs, describable, sinks_of
 from .constants import architecture

@@ -118,7 +118,7 @@ class Template(NamedTuple):
         if self.tables is not None:
             arguments[self.tables] = None if tables is None else _passed(tables)
         described = [Described(at, which, {}, layout) for at, which, _, layout in self.described]
-        return Template(self.variant, (programs, 1), arguments, self.places, described, *self[5:])
+        return self._replace(programs=(programs, 1), arguments=arguments, described=described)
 
     def bare(self) -> Template:
         """The template without tensors, for other sizes."""
@@ -421,7 +421,7 @@ def _ready(
     misses: int,
 ) -> Ready:
     templates, kept, made = launches
-    numbers = numbers_among(hooks, tables)
+    numbers = numbers_among(hooks, tables) if tables else None
     on_stream = bool(kept) or numbers is not None or _filled(call)
     return Ready(
         hooks=hooks,
@@ -460,7 +460,7 @@ def _resized(
         (hooks.tables or known.once or _filled(call)) and captured(call.query.device)
     ):
         return None
-    if not tables_fit(hooks, call):
+    if hooks.tables and not tables_fit(hooks, call):
         return None
     tables = tables_of(hooks, call)
     if kind_of_argument(tables) != known.tables:
