@@ -16,6 +16,7 @@ import torch
 from ..formula.nodes import Node
 from ..formula.parameters import Slot
 from .extents import Extents
+from .graphs import trees_allocate
 from .normal_form import Bound, Value
 from .recent import Recent
 
@@ -91,6 +92,8 @@ class Memory:
             else:
                 return cast(Found, found)
         made = make()
+        if trees_allocate():
+            return made
 
         def forget(_: object) -> None:
             self._known.pop(place, None)
@@ -120,7 +123,8 @@ def constant(
         return found
     with torch.inference_mode(False):  # autograd may save them later
         found = make()
-    if all(tensor.numel() <= _MOST_ENTRIES for tensor in found):
+    large = any(tensor.numel() > _MOST_ENTRIES for tensor in found)
+    if not (large or trees_allocate()):
         return CONSTANTS.keep(whole, found)
     return found
 

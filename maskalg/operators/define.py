@@ -22,6 +22,7 @@ from ..backends.float8 import attend_float8
 from ..backends.pages import attend_pages
 from ..backends.results import empty_gradients, empty_result, in_order_of
 from ..engine.float8 import Descales, descales_of
+from ..engine.graphs import trees_allocate
 from ..engine.keys import form_of
 from ..engine.memory import Memory
 from ..engine.normal_form import Bound
@@ -268,7 +269,7 @@ def _form_of(
     """
     form = form_of(structure, tables, integers, reals)
     symbolic = any(type(number) is not int for number in integers)
-    if symbolic or not all(map(_is_remembered, tables)):
+    if symbolic or trees_allocate() or not all(map(_is_remembered, tables)):
         return form
     key = (structure, *integers, *map(repr, reals))  # 0.0 and -0.0 are equal
     known = _OF_TABLES if tables else _OF_NUMBERS

@@ -297,21 +297,6 @@ def test_in_a_graph():
         assert torch.equal(got, want) and torch.equal(again, want)
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_compiled_with_graphs():
-    leaves = [t.requires_grad_() for t in inputs(64, torch.bfloat16, q_len=333, kv_len=333)]
-    step = torch.compile(
-        lambda *tensors: ma.attention(*tensors, causal).float().square().sum(),
-        mode="reduce-overhead",
-    )
-    wanted = torch.autograd.grad(ma.attention(*leaves, causal).float().square().sum(), leaves)
-    for _ in range(4):
-        torch.compiler.cudagraph_mark_step_begin()
-        found = torch.autograd.grad(step(*leaves), leaves)
-        for got, want in zip(found, wanted, strict=True):
-            assert (got - want).abs().max() <= 1e-2 * want.abs().max()
-
-
 def test_a_formula_of_the_score_is_left_to_two_kernels(launches):  # noqa: F811
     """Its derivative is 1 almost everywhere, and yet it is not only added."""
     steps = ma.score(lambda score, *_: score + torch.floor(score))

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import maskalg as ma
-from maskalg.backends.triton import tables as segments
+from maskalg.backends.triton.tables import segments
 from tests.cases.forests import forest
 
 pytestmark = [
@@ -43,12 +43,9 @@ def test_random_trees(count):
 
 def test_the_kernel_is_launched(monkeypatch):
     launched = []
-    kernel = segments.kernels.segment_ends
-    monkeypatch.setattr(
-        segments.kernels,
-        "segment_ends",
-        {(3,): lambda *a, **k: launched.append(kernel[(3,)](*a, **k))},
-    )
+    kernel = segments.segment_ends
+    counting = {(3,): lambda *a, **k: launched.append(kernel[(3,)](*a, **k))}
+    monkeypatch.setattr(segments, "segment_ends", counting)
     given = [torch.tensor(numbers, device="cuda") for numbers in ([0, 2, 5], [-1, 0])]
     ma.shared_prefix.from_cu_seqlens(*given, total=5)
     assert len(launched) == 1

@@ -15,6 +15,7 @@ from typing import Any, Final, Literal
 import torch
 
 from ...engine.extents import Extents
+from ...engine.graphs import trees_allocate
 from ...engine.memory import captured
 from ...engine.normal_form import Bound
 from ...engine.recent import Recent
@@ -232,7 +233,10 @@ class DigitRung:
         key = (tiling.form.structure, numbers, of, tiling.key)
         found = _KNOWN.recall(key)
         if not captured(tiling.device):
-            return _KNOWN.keep(key, self._made(tiling, of)) if found is None else found
+            if found is None:
+                found = self._made(tiling, of)
+                return found if trees_allocate() else _KNOWN.keep(key, found)
+            return found
         # A graph that is captured before any call made them, or when those of other graphs fill
         # the memory that is theirs, labels its tiles by itself.
         kept = _OF_GRAPHS.get(key)
