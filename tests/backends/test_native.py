@@ -412,9 +412,12 @@ def test_subclasses_that_keep_numbers_elsewhere():
     query, key, value = (tensor.detach() for tensor in inputs(20, 33))
     assert not launch.in_memory(TwoTensor(value, value))
     slopes = torch.rand(HEADS)
-    expected = ma.attention(query, key, value, causal + ma.alibi(slopes))
-    found = ma.attention(query, key, value, causal + ma.alibi(TwoTensor(slopes, slopes)))
-    assert (found - expected).abs().max() < 1e-5
+    expected = ma.attention(query, key, value, causal + ma.alibi(slopes), return_lse=True)
+    biased = causal + ma.alibi(TwoTensor(slopes, slopes))
+    assert (ma.attention(query, key, value, biased) - expected[0]).abs().max() < 1e-5
+    found = ma.attention(query, key, value, biased, return_lse=True)
+    for got, want in zip(found, expected, strict=True):
+        assert (got - want).abs().max() < 1e-5
 
 
 def test_another_default_device():

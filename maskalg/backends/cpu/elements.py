@@ -17,6 +17,7 @@ from ...engine.extents import Extents
 from ...engine.normal_form import Bound, Structure
 from ...engine.recent import Recent
 from ...formula.nodes import Node
+from ...formula.watched import PLAIN
 from ..call import Call
 from .formula import Field, Formulas, formulas
 from .plan import Group, Piece, Range
@@ -194,8 +195,15 @@ class Elements:
         return scores.exp2_() if self.unit == LOG2E else scores.exp_()
 
     def evaluate(self, formula: Node, rows: Range, columns: tuple[Range, ...]) -> torch.Tensor:
-        """A part of the bias without scores, over `rows` and the ranges of `columns` in a line."""
-        return evaluate(formula, self.environment(rows, columns))
+        """A part of the bias without scores, over `rows` and the ranges of `columns` in a line.
+
+        Entries of a table of another class are copied: its own operations would add them to scores,
+        as often as the class keeps them.
+        """
+        found = evaluate(formula, self.environment(rows, columns))
+        if type(found) in PLAIN:
+            return found
+        return torch.empty(found.shape, dtype=found.dtype).copy_(found)
 
     def environment(self, rows: Range, columns: tuple[Range, ...]) -> Environment:
         """The environment of a tile for the bias, in the precision of scores, unlike for masks."""
