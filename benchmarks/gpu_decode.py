@@ -89,11 +89,11 @@ def contenders(case: Case) -> dict[str, Callable[..., torch.Tensor]]:
         moved = mask.shift(q=lengths - case.queries)
         return {"maskalg": partial(ma.attention, score=moved, pages=pages)}
     if case.padded:
-        from maskalg.values.masks.padding import real_tokens
+        from maskalg.integrations.transformers import make_mask
 
         kept = torch.ones(case.batch, case.keys, dtype=torch.bool, device="cuda")
         kept[0, : case.keys // 4] = False
-        padded = (mask & real_tokens(kept)).shift(q=offset)
+        padded = make_mask(case.batch, case.queries, case.keys, offset, attention_mask=kept).score
         dense = partial(
             scaled_dot_product_attention, attn_mask=kept[:, None, None], enable_gqa=True
         )

@@ -23,7 +23,7 @@ import torch
 
 import maskalg as ma
 from maskalg import causal
-from maskalg.values.masks.padding import real_tokens
+from maskalg.integrations.transformers import make_mask
 from tests.cases import stub_gpu as stub
 
 BATCH, HEADS, KV_HEADS, DIM, PAGE, ROOM = 4, 16, 4, 128, 16, 1024
@@ -50,7 +50,7 @@ def growing(n: int) -> ma.Mask:
 def padded(n: int) -> ma.Mask:
     """As transformers makes it of a padded batch."""
     kept = torch.ones(BATCH, n, dtype=torch.bool)
-    return (causal & real_tokens(kept)).shift(q=n - 1)
+    return make_mask(BATCH, 1, n, n - 1, attention_mask=kept).score
 
 
 def paged(*, packed: bool) -> Callable[[int], Callable[[torch.Tensor], object]]:

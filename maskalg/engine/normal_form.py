@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections import Counter
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache, reduce
 from typing import Any, Final, Literal, cast
@@ -17,10 +17,11 @@ import torch
 
 from ..formula import nodes
 from ..formula.derived import Derived, follow
-from ..formula.expression import Expression
+from ..formula.expression import Expression, Self
 from ..formula.nodes import Node
 from ..formula.parameters import Parameter, Scalar, Slot, Table
 from ..formula.positions import moved
+from ..formula.printing import Label
 from ..formula.separation import positions, scaled
 from .recent import Recent
 
@@ -191,6 +192,17 @@ def bound(expression: Expression) -> Bound:
     if expression.__dict__["_derived"]:
         follow(expression.__dict__["_derived"])
     return form
+
+
+def of_form(of: type[Self], form: Bound, formulas: Callable[[], tuple[Node, Node, Label]]) -> Self:
+    """The expression with this normal form, which holds no derived table.
+
+    Most masks of a step are computed with and never looked at, so `formulas` makes the two formulas
+    and the label when they are asked for.
+    """
+    expression = of.__new__(of)
+    expression.__dict__.update(_form=form, _derived=(), _formulas=formulas)
+    return expression
 
 
 def keyed(expression: Expression) -> tuple[str, list[Parameter]]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Literal, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, TypeVar
 
 import torch
 
@@ -107,9 +107,13 @@ def _differ(a: Parameter, b: Parameter) -> bool:
 
 Self = TypeVar("Self", bound="Expression")
 
+_FORMULAS: Final = ("mask_node", "bias_node", "label")
+
 
 class Expression(Shown):
     """A mask, a bias or a score: two formulas with their values. Never changed in place.
+
+    The formulas of one that `normal_form.of_form` made are there once they are asked for.
 
     `kind` says which of the three it is. `operands` are the masks joined by the `&`, `|`, `^` or
     `~` of a mask; a mask that was bound, shifted, moved or pickled has none.
@@ -197,14 +201,19 @@ class Expression(Shown):
             )
 
         # For a type checker every name would be an attribute.
-        def __getattr__(self, name: str) -> NoReturn:
-            raise no_attribute(type(self).__name__, name)
+        def __getattr__(self, name: str) -> Any:
+            made = self.__dict__.get("_formulas") if name in _FORMULAS else None
+            if made is None:
+                raise no_attribute(type(self).__name__, name)
+            # At once: formulas and label share their parameters, and threads may ask together.
+            self.__dict__.update(zip(_FORMULAS, made(), strict=True))
+            return self.__dict__[name]
 
     def __getstate__(self) -> tuple[Node, Node, Label]:
         return self.mask_node, self.bias_node, self.label
 
     def __setstate__(self, state: tuple[Node, Node, Label]) -> None:
-        for name, part in zip(("mask_node", "bias_node", "label"), state, strict=True):
+        for name, part in zip(_FORMULAS, state, strict=True):
             object.__setattr__(self, name, part)
 
     @property

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from .. import errors
+from ..engine.normal_form import of_form
 from ..formula import nodes
 from ..formula.expression import Expression
 from ..formula.nodes import SCORE, TRUE, Node
@@ -58,13 +59,20 @@ def mask(mask_mod: Callable[..., Any], *, opaque: bool = False) -> Mask:
         return formula(_taken("mask", mask_mod))
     from .trace import trace
 
-    node = trace(mask_mod, scored=False).formula
-    if node.kind != "bool":
+    found = trace(mask_mod, scored=False).found
+    if found.kind != "bool":
         raise errors.MaskTypeError(
-            f"ma.mask: the function returns a value of kind {node.kind}, expected a truth value. "
+            f"ma.mask: the function returns a value of kind {found.kind}, expected a truth value. "
             "Write `x != 0` for a truth value, torch.where(condition, 1.0, 0.0) for a number."
         )
-    return formula(node)
+    if isinstance(found, Node):
+        return formula(found)
+
+    def formulas() -> tuple[Node, Node, Label]:
+        node = found.node()
+        return node, SCORE, Label("formula", (node,))
+
+    return of_form(Mask, found.form(), formulas)
 
 
 def score(score_mod: Callable[..., Any], *, opaque: bool = False) -> Bias | Score:

@@ -7,20 +7,22 @@ Two functions with one signature trace to one formula, so the second need not be
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from types import BuiltinFunctionType, CellType, CodeType, FunctionType, ModuleType
 from typing import Any, Final
 
 import torch
 
+from ..engine.normal_form import Bound, Structure, bound, keyed
 from ..engine.recent import Recent
 from ..formula import nodes
+from ..formula.expression import Expression
 from ..formula.nodes import Node
-from ..formula.parameters import INT32_MAX, Parameter, Scalar, Table
+from ..formula.parameters import INT32_MAX, Kind, Parameter, Scalar, Table
+from ..formula.printing import Label
 from .bounds import Bounds
 from .captures import LONGEST, default_names, is_ours, names
 from .meanings.minus_infinity import is_minus_infinity
@@ -64,7 +66,10 @@ def signature_of(function: Callable[..., Any]) -> Signature | None:
 
 
 class _Walk:
-    """Visits the captured values of a function, in a fixed order."""
+    """Visits the captured values of a function, in a fixed order.
+
+    A step of decoding walks its mask once, so that calls are few here.
+    """
 
     def __init__(self) -> None:
         self.key: list[object] = []
@@ -74,7 +79,12 @@ class _Walk:
     def visit(self, value: Any, place: Key) -> None:
         kind = type(value)
         if kind is int or kind is float:
-            self._number(value, place)
+            if not -INT32_MAX <= value <= INT32_MAX:
+                raise _Unlike
+            # A sign decides the declared bound, a width the dtypes whose entries it may be added
+            # to.
+            self.key += (kind, (value > 0) - (value < 0), bisect_right(ENDS, value))
+            self.values[place] = value
         elif kind is torch.Tensor or kind is torch.nn.Parameter:
             self._tensor(value)
         elif kind is FunctionType:
@@ -86,61 +96,64 @@ class _Walk:
             for i, item in enumerate(value):
                 self.visit(item, (*place, i))
         elif _is_fixed(value, kind):
-            self.key.append(value)
+            self.key += (value,)
         else:
             raise _Unlike
 
     def _again(self, place: Key) -> bool:
         """Whether a place was visited before; its number goes into the key."""
-        again = place in self._seen
-        self.key.append(self._seen.setdefault(place, len(self._seen)))
-        return again
-
-    def _number(self, value: int | float, place: Key) -> None:
-        if self._again(place):
-            return
-        if not math.isfinite(value) or abs(value) > INT32_MAX:
-            raise _Unlike
-        # A sign decides the declared bound, a width the dtypes whose entries it may be added to.
-        self.key += (type(value), (value > 0) - (value < 0), bisect_right(ENDS, value))
-        self.values[place] = value
+        number = self._seen.get(place)
+        if number is not None:
+            self.key += (number,)
+            return True
+        self._seen[place] = number = len(self._seen)
+        self.key += (number,)
+        return False
 
     def _tensor(self, tensor: torch.Tensor) -> None:
         place = ("tensor", id(tensor))
         if not self._again(place):
             self.key += (tensor.dtype, tensor.ndim, tensor.device, tensor.requires_grad)
-            self.key.append(is_minus_infinity(tensor))
+            self.key += (is_minus_infinity(tensor),)
             self.values[place] = tensor
 
     def _function(self, function: FunctionType) -> None:
         ours = is_ours(function)
         if not ours and function.__closure__ is None:
-            self.key.append(function)
+            self.key += (function,)
             return
-        if self._again(("called", id(function))):
+        number = id(function)
+        if self._again(("called", number)):
             return
-        self.key.append(function.__code__)
+        code = function.__code__
+        self.key += (code,)
         for cell in function.__closure__ or ():
-            self._cell(cell)
-        for name, value in zip(default_names(function), function.__defaults__ or (), strict=True):
-            self.visit(value, ("default", id(function), name))
-        for name, value in (function.__kwdefaults__ or {}).items():
-            self.key.append(name)
-            self.visit(value, ("default", id(function), name))
-        scope = function.__globals__
-        for name in _globals(function.__code__) if ours else ():
-            if name in scope:
-                self.key.append(name)
-                self.visit(scope[name], ("global", id(scope), name))
-
-    def _cell(self, cell: CellType) -> None:
-        if self._again(("contents", id(cell))):
+            place = ("cell", id(cell))
+            if not self._again(place):
+                self.visit(_contents(cell), place)
+        if function.__defaults__:
+            for name, value in zip(default_names(function), function.__defaults__, strict=True):
+                self.visit(value, ("default", number, name))
+        if function.__kwdefaults__:
+            for name, value in function.__kwdefaults__.items():
+                self.key += (name,)
+                self.visit(value, ("default", number, name))
+        if not ours:
             return
-        try:
-            contents = cell.cell_contents
-        except ValueError:
-            raise _Unlike from None
-        self.visit(contents, ("cell", id(cell)))
+        scope = function.__globals__
+        for name in _globals(code):
+            if name in scope:
+                self.key += (name,)
+                at = ("global", id(scope), name)
+                if not self._again(at):
+                    self.visit(scope[name], at)
+
+
+def _contents(cell: CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:
+        raise _Unlike from None
 
 
 @lru_cache(maxsize=1024)
@@ -171,26 +184,53 @@ class Template:
     node: Node
     sources: dict[int, int]
 
-    def filled(self, values: tuple[Captured, ...]) -> Node:
-        """The formula of a function that captures `values`."""
+    @cached_property
+    def normal_form(self) -> tuple[Structure, tuple[int, ...]]:
+        """The structure of the formula as a mask, and the captured value in each of its slots."""
+        mask = Expression(self.node, nodes.SCORE, Label("formula", (self.node,)))
+        _, parameters = keyed(mask)
+        return bound(mask).structure, tuple([self.sources[id(p)] for p in parameters])
+
+
+@dataclass(frozen=True)
+class Filled:
+    """A formula that was traced before, of a function that captures `values`."""
+
+    template: Template
+    values: tuple[Captured, ...]
+
+    @property
+    def kind(self) -> Kind:
+        return self.template.node.kind
+
+    def node(self) -> Node:
         made: dict[int, Parameter] = {}
 
         def other(parameter: Parameter) -> Parameter:
-            source = self.sources[id(parameter)]
+            source = self.template.sources[id(parameter)]
             if source not in made:
-                value = values[source]
+                value = self.values[source]
                 if isinstance(value, torch.Tensor):
                     made[source] = Table(parameter.name, value, parameter.low)
                 else:
                     made[source] = Scalar(parameter.name, value, parameter.low)
             return made[source]
 
-        return nodes.with_parameters(self.node, other)
+        return nodes.with_parameters(self.template.node, other)
+
+    def form(self) -> Bound:
+        """The normal form of the formula as a mask."""
+        structure, sources = self.template.normal_form
+        values = self.values
+        return Bound(structure, tuple([values[source] for source in sources]))
 
 
-def recalled(signature: Signature | None, scored: bool) -> Template | None:
-    """The template remembered for functions with this signature."""
-    return None if signature is None else _TEMPLATES.recall((signature.key, scored))
+def recalled(signature: Signature | None, scored: bool) -> Filled | None:
+    """The formula remembered for functions with this signature."""
+    if signature is None:
+        return None
+    template = _TEMPLATES.recall((signature.key, scored))
+    return None if template is None else Filled(template, signature.values)
 
 
 def remember(
@@ -210,16 +250,17 @@ def remember(
 
 def _emptied(node: Node, sources: dict[int, int]) -> Template:
     """The formula with empty tensors, so that the memory keeps none alive."""
-    empty: dict[int, Parameter] = {}
+    empty: dict[int, torch.Tensor] = {}
+    made: dict[int, Parameter] = {}
 
     def other(parameter: Parameter) -> Parameter:
         if not isinstance(parameter, Table):
             return parameter
-        if id(parameter) not in empty:
+        if id(parameter) not in made:
             tensor = parameter.tensor
             none = torch.empty([0] * tensor.ndim, dtype=tensor.dtype)
-            empty[id(parameter)] = parameter.with_tensor(none)
-        return empty[id(parameter)]
+            made[id(parameter)] = parameter.with_tensor(empty.setdefault(id(tensor), none))
+        return made[id(parameter)]
 
     plain = nodes.with_parameters(node, other)
     kept = {id(p): sources[id(old)] for old, p in zip(node.params, plain.params, strict=True)}

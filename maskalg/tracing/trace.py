@@ -20,7 +20,7 @@ from .bounds import Bounds
 from .captures import Captures, name_of
 from .meanings.operations import Formulas, refuse_changes_in_place
 from .meanings.rules import lifted
-from .memory import recalled, remember, signature_of
+from .memory import Filled, recalled, remember, signature_of
 from .recorder import Key, NeedsValue, NoRandomness, Reads, Recorder
 
 ARGUMENTS = (("b", nodes.BATCH), ("h", nodes.HEAD), ("q_idx", nodes.Q), ("kv_idx", nodes.K))
@@ -31,13 +31,18 @@ class Traced:
     """The result of tracing a function.
 
     Attributes:
-        formula: of the function's result; captured numbers and tensors are its parameters.
+        found: the formula of the function's result; captured numbers and tensors are its
+            parameters.
         constants: how many captured values Python itself needed (in a loop, `if`, `math.sqrt`),
             and which are therefore constants of the formula; None where all numbers are.
     """
 
-    formula: Node
+    found: Node | Filled
     constants: int | None
+
+    @property
+    def formula(self) -> Node:
+        return self.found.node() if isinstance(self.found, Filled) else self.found
 
 
 def trace(function: Callable[..., Any], *, scored: bool) -> Traced:
@@ -51,9 +56,9 @@ def trace(function: Callable[..., Any], *, scored: bool) -> Traced:
     if isinstance(function, Expression) or not callable(function):
         raise messages.not_a_function("score" if scored else "mask", function)
     signature = signature_of(function)
-    template = recalled(signature, scored)
-    if signature is not None and template is not None:
-        return Traced(template.filled(signature.values), 0)
+    known = recalled(signature, scored)
+    if known is not None:
+        return Traced(known, 0)
     constants: frozenset[Key] | None = frozenset()
     while True:
         try:

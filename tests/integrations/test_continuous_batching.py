@@ -189,11 +189,14 @@ def test_layers_of_a_step_share_their_mask(name, kinds, counted, monkeypatch):
 def test_layers_of_generate_share_their_mask(name, kinds, cache, counted):
     model = deep(name, "maskalg")
     how = {"generation_config": GREEDY, "cache_implementation": cache, "disable_compile": True}
-    model.generate(torch.tensor(prompts((9, 9))), **how)
+    for _ in range(2):  # the second time, formulas that were traced become normal forms
+        model.generate(torch.tensor(prompts((9, 9))), **how)
     proofs = proofs_made()
     counted.update(dict.fromkeys(counted, 0))
     model.generate(torch.tensor(prompts((9, 9))), **how)
-    assert counted["mask"] == counted["bound"] == kinds * GREEDY.max_new_tokens
+    assert counted["bound"] <= counted["mask"] == kinds * GREEDY.max_new_tokens
+    if (name, cache) == ("llama", "dynamic"):  # no layer adds to it, and no offset is a tensor
+        assert counted["bound"] == 0
     assert proofs_made() == proofs
 
 

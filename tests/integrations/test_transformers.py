@@ -279,6 +279,14 @@ def test_a_new_step_reads_nothing_from_the_device(name):
             make_mask(2, 14, 16, offset, 0, mask_function=function, attention_mask=kept)
 
 
+def test_errors_name_the_function_of_the_model():
+    def chosen(b, h, q_idx, kv_idx):
+        return q_idx >= undefined  # noqa: F821
+
+    with pytest.raises(ma.MaskTypeError, match=r"^chosen could not be traced: NameError"):
+        make_mask(1, 4, 8, 4, 1, mask_function=chosen, attention_mask=torch.ones(1, 8))
+
+
 def test_layers_share_one_mask(monkeypatch):
     from transformers import AttentionInterface, AttentionMaskInterface
 

@@ -1,6 +1,8 @@
 """Functions like one traced before are filled with their values, and traced where they differ."""
 
+import copy
 import gc
+import pickle
 import weakref
 
 import pytest
@@ -169,6 +171,34 @@ def test_objects_that_may_change_are_traced_each_time(traces):
         Holder.window = window
         counts.append(int(ma.mask(held).to_dense(8).sum()))
     assert counts[0] < counts[1] and len(traces) == 2
+
+
+def test_formulas_that_are_made_when_asked_for(traces):
+    """They are those that tracing makes, and their normal form is that of the formulas."""
+    ids = rows(40)
+    shared = torch.arange(8)
+
+    def pairs(window, one, other):
+        return lambda b, h, q, k: (
+            (q - k < window) & (one[q % 8] >= other[k % 8]) & same(ids)(b, h, q, k)
+        )
+
+    for given in ((9, shared, shared + 1), (5, shared, shared)):
+        first, again = ma.mask(pairs(*given)), ma.mask(pairs(*given))
+        assert len(traces) == 1 + (given[1] is given[2])
+        assert "mask_node" in vars(first) and "mask_node" not in vars(again)
+        known = bound(again)
+        assert known.structure is bound(first).structure and "mask_node" not in vars(again)
+        assert all(a is b for a, b in zip(known.values, bound(first).values, strict=True))
+        assert torch.equal(again.to_dense(40), first.to_dense(40))
+        for made in (again, copy.copy(ma.mask(pairs(*given)))):
+            assert made == first and hash(made) == hash(first) and repr(made) == repr(first)
+        assert pickle.loads(pickle.dumps(ma.mask(pairs(*given)))).parameters["window"] == given[0]
+        wider = ma.mask(pairs(*given)).bind(window=12)
+        assert torch.equal(wider.to_dense(40), ma.mask(pairs(12, *given[1:])).to_dense(40))
+        assert (ma.causal & ma.mask(pairs(*given))) == (ma.causal & first)
+        with pytest.raises(AttributeError):
+            _ = ma.mask(pairs(*given)).mask_nodes
 
 
 def test_no_tensor_is_kept_alive():

@@ -10,18 +10,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import torch
+from transformers.masking_utils import causal_mask_function
 
 from ...errors import MaskTypeError, MaskValueError
 from ...tracing import mask as traced
+from ...tracing.captures import name_of
 from ...values.algebra import Mask, Score
-from ...values.masks import causal
-from ...values.masks.padding import real_tokens
+from ...values.masks.padding import real_bounds
 from .. import messages
 from .model_mask import ModelMask, Written
 from .packed import by_place
+
+MaskFunction: TypeAlias = Callable[..., Any]
+"""Of `(batch, head, q_idx, kv_idx)`."""
 
 # What others need to write a mask out, or to leave one out.
 _KNOWN: Final = frozenset(
@@ -145,16 +149,55 @@ def _built(
             f"{kv_offset - 1}, which the mask might keep. Use a cache without a window: "
             "model.generate(..., past_key_values=DynamicCache())."
         )
-    if mask is None:
-        mask = causal if function is None else traced(by_place(function))
     if isinstance(q_offset, torch.Tensor):
         # A static cache adds to its own tensor as the first layer writes its keys.
         q_offset = q_offset.clone()
-    mask = mask.shift(q=q_offset, kv=kv_offset)
-    if attention_mask is None:
-        return mask
-    kept = _padded(attention_mask, kv_length + kv_offset)
-    return mask & real_tokens(kept[:, kv_offset:] if kv_offset else kept)
+    kept = None
+    if attention_mask is not None:
+        kept = _padded(attention_mask, kv_length + kv_offset)
+        kept = kept[:, kv_offset:] if kv_offset else kept
+    known = causal_mask_function if function is None else by_place(function)
+    if mask is None and not isinstance(q_offset, torch.Tensor):
+        # One function, so that a step with other numbers is known as a whole.
+        if q_offset or kv_offset:
+            known = _shifted(known, q_offset, kv_offset)
+        return traced(known if kept is None else _real(known, kept))
+    # Whether a tensor's places are below 0, where torch reads from the end, would be looked up.
+    mask = (traced(known) if mask is None else mask).shift(q=q_offset, kv=kv_offset)
+    return mask if kept is None else mask & traced(_real(_everything, kept))
+
+
+def _shifted(function: MaskFunction, q_shift: int, kv_shift: int) -> MaskFunction:
+    def of_queries(b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
+        return function(b, h, q_idx + q_shift, kv_idx)
+
+    def of_both(b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
+        return function(b, h, q_idx + q_shift, kv_idx + kv_shift)
+
+    shifted = of_both if kv_shift else of_queries
+    shifted.__name__ = name_of(function)  # in errors
+    return shifted
+
+
+def _real(function: MaskFunction, padding_mask: torch.Tensor) -> MaskFunction:
+    """The mask without padding, by bounds where real tokens lie together.
+
+    Tiles between the bounds are FULL, and those before them EMPTY, without a look at the padding
+    mask, which a step of decoding would wait for at each key. The bounds do not follow later writes
+    to it.
+    """
+    first_real, past_real = real_bounds(padding_mask)
+
+    def real(b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
+        past = (past_real[b] > kv_idx) | padding_mask[b, kv_idx]
+        return function(b, h, q_idx, kv_idx) & (kv_idx >= first_real[b]) & past
+
+    real.__name__ = name_of(function)
+    return real
+
+
+def _everything(b: Any, h: Any, q_idx: Any, kv_idx: Any) -> bool:
+    return True
 
 
 def _padded(attention_mask: torch.Tensor, length: int) -> torch.Tensor:

@@ -16,7 +16,7 @@ from ...formula.nodes import SCORE, K, Node, Q
 from ...formula.parameters import Table
 from ...formula.printing import called
 from ...formula.watched import watched
-from ..algebra import Mask, formula
+from ..algebra import Mask
 from ..arguments import at
 from ..by_hand import ENTRIES, LONGEST, Bools, MaskRows, entry, padded, pairs, places, row
 from ..helped import Ways
@@ -108,21 +108,6 @@ def _flags(call: str, name: str, given: object, wanted: str) -> Table:
     if not isinstance(mask, torch.Tensor) or mask.dtype.is_floating_point or mask.is_complex():
         raise errors.tensor_dtype(call, name, kind_of(given), "a bool or integer tensor")
     return Table(name, of_rank(call, name, mask, (2,), wanted).to(torch.bool))
-
-
-def real_tokens(kept: torch.Tensor) -> Mask:
-    """kept[batch, k] of a Boolean `[batch, kv_len]`, by bounds where real tokens lie together.
-
-    Tiles between the bounds are FULL, and those before them EMPTY, without a look at `kept`, which
-    a step of decoding would wait for at each key. The bounds do not follow later writes to `kept`.
-    """
-    bounds = real_bounds(kept)
-    names = ("first_real", "past_real")
-    begin, until = (nodes.read(Table(*of), nodes.BATCH) for of in zip(names, bounds, strict=True))
-    keys = at(Table("padding_mask", kept), K)
-    return formula(
-        nodes.conjunction(nodes.ge(K, begin), nodes.disjunction(nodes.gt(until, K), keys))
-    )
 
 
 def real_bounds(kept: torch.Tensor) -> torch.Tensor:
