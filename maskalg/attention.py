@@ -248,7 +248,7 @@ def checked_call(
         note_past_keys(form, extents)
     # An expression remembers the last call it fits.
     if form.structure.tables:
-        shapes = [value.shape for value in form.values if isinstance(value, torch.Tensor)]
+        shapes = [table.shape for table in form.tables]
         fits = (extents, query.device, shapes)
         if expression.__dict__.get("_fits") != fits:
             check_tables(form, extents, query.device, pages)

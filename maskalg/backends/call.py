@@ -101,7 +101,7 @@ class Call(NamedTuple):
 
         Without tensors of inference mode, which autograd cannot save.
         """
-        return [table for _, table in self.form.tensors() if not table.is_inference()]
+        return [table for table in self.form.tables if not table.is_inference()]
 
     @property
     def page_size(self) -> int:

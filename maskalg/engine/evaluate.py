@@ -157,7 +157,7 @@ def grid(
 
 def device_of(form: Bound) -> torch.device:
     """The device the tensors of an expression live on; the CPU when it has none."""
-    return next((tensor.device for _, tensor in form.tensors()), torch.device("cpu"))
+    return next((table.device for table in form.tables), torch.device("cpu"))
 
 
 def _index(node: Node, env: Environment) -> torch.Tensor:

@@ -361,8 +361,9 @@ def distances_are_short(bound: Bound, extents: Extents) -> bool:
 
 def _numbers(bound: Bound) -> int:
     total = 0  # written out for speed
-    for value in bound.values:
-        if isinstance(value, int):
+    for place in bound.structure.integers:
+        value = bound.values[place]
+        if isinstance(value, int):  # not a symbol of torch.export
             total += abs(value)
     return total
 

@@ -43,6 +43,11 @@ class Structure:
     remembered: dict[Hashable, Any] = field(default_factory=dict, repr=False)
 
     @cached_property
+    def integers(self) -> tuple[int, ...]:
+        """The places among `values` of integers."""
+        return tuple(slot.index for slot in self.scalars if slot.kind == "int")
+
+    @cached_property
     def scalars(self) -> tuple[Slot, ...]:
         return tuple(slot for slot in self.slots if not slot.is_table)
 
@@ -156,16 +161,21 @@ class Bound:
     values: tuple[Value, ...]
     remembered: dict[Hashable, Any] = field(default_factory=dict, repr=False)
 
+    @cached_property
+    def tables(self) -> tuple[torch.Tensor, ...]:
+        """The tensors among the values."""
+        values = self.values
+        return tuple([cast(torch.Tensor, values[slot.index]) for slot in self.structure.tables])
+
     def tensors(self) -> Iterator[tuple[Slot, torch.Tensor]]:
-        for slot, value in zip(self.structure.slots, self.values, strict=True):
-            if isinstance(value, torch.Tensor):
-                yield slot, value
+        """The tables with their slots."""
+        return zip(self.structure.tables, self.tables, strict=True)
 
     @property
     def long(self) -> bool:
         """Whether a table holds integers of 64 bits."""
-        for value in self.values:
-            if isinstance(value, torch.Tensor) and value.dtype == torch.int64:
+        for table in self.tables:  # noqa: SIM110 - a generator takes longer
+            if table.dtype == torch.int64:
                 return True
         return False
 
@@ -187,7 +197,7 @@ def bound(expression: Expression) -> Bound:
     if form is None:
         form = expression.__dict__["_form"] = _bound(expression)
         parameters = expression.mask_node.params + expression.bias_node.params
-        derived = dict.fromkeys(p for p in parameters if isinstance(p, Derived))
+        derived = dict.fromkeys([p for p in parameters if isinstance(p, Derived)])
         expression.__dict__["_derived"] = tuple(derived)
     if expression.__dict__["_derived"]:
         follow(expression.__dict__["_derived"])

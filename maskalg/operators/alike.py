@@ -60,11 +60,10 @@ def facts_of(
     facts += kinds_of(inputs)
     if query.dtype == FLOAT8:
         return None
-    for each in bound(expression).values:
-        if isinstance(each, torch.Tensor):
-            if each.is_inference():
-                return None
-            facts.append(state_of(each))
+    for table in bound(expression).tables:
+        if table.is_inference():
+            return None
+        facts.append(state_of(table))
     return facts
 
 

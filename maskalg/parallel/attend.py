@@ -375,7 +375,7 @@ class _Attention(torch.autograd.Function):
         ctx.parts = [replace(part, key=none, value=none) for part in parts]
         came = [x for part in parts if part.hop is not None for x in (part.key, part.value)]
         # Tables are saved so that autograd reports one that is written to before the backward pass.
-        tables = [table for _, table in bound(run.score).tensors() if not table.is_inference()]
+        tables = [table for table in bound(run.score).tables if not table.is_inference()]
         ctx.save_for_backward(out, lse, *inputs, *came, *tables)
         ctx.set_materialize_grads(False)
         return out, lse

@@ -141,8 +141,8 @@ def has_few_tiles(form: Bound, extents: Extents) -> bool:
     """Whether there is one row of so few tiles that labels would take longer than they save."""
     from .summaries.labels import never_labelled
 
-    grain = 1 << layout_of(form, extents, "queries").grain_bits
-    return never_labelled(Tiling(form, extents, (grain, grain)))
+    smallest = 1 << _SMALLEST_BITS  # tiles are larger where there are many
+    return never_labelled(Tiling(form, extents, (smallest, smallest)))
 
 
 def marked_runs(form: Bound, extents: Extents, of: Of, device: torch.device) -> torch.Tensor:

@@ -22,7 +22,7 @@ from ..traits import Explained
 
 def attend(call: Call) -> Result:
     """Output `[batch, heads, q_len, value_dim]`, and lse `[batch, heads, q_len]` when wanted."""
-    learned = call.differentiable() and any(t.requires_grad for _, t in call.form.tensors())
+    learned = call.differentiable() and any(table.requires_grad for table in call.form.tables)
     computing, aligned = _served(call, tables=learned)
     return computing.attend(aligned)
 

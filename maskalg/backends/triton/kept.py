@@ -140,8 +140,8 @@ def bits_worth(form: Bound, extents: Extents, device: torch.device) -> tuple[Bit
         return "rows", scattered
     if members > _MOST_MEMBERS:
         return "", False
-    tensors = [tensor for _, tensor in form.tensors()]
-    return ("tiles", scattered) if memorable(tensors) and not captured(device) else ("", False)
+    kept = memorable(form.tables) and not captured(device)
+    return ("tiles", scattered) if kept else ("", False)
 
 
 class KeptBits:

@@ -96,6 +96,7 @@ def told_of(call: Call) -> Told:
     form, extents = call.form, call.extents
     sizes = sizes_of(form, extents)
     arch, _ = machine_of(call.query.device)
+    by_summaries = rung_of(form.structure).in_kernel == "summaries"
     style = Style(
         wide=sizes.wide,
         limbs=sizes.limbs,
@@ -104,6 +105,7 @@ def told_of(call: Call) -> Told:
         far=not distances_are_short(form, extents),
         tabled="costly" if tables_are_worth(extents) else "nothing",
         grain=form.grain(extents.kv_len),
+        few_tiles=by_summaries and has_few_tiles(form, extents),  # then there are no bits
     )
     if call.aligned:
         return Told(_aligned(style))
@@ -114,9 +116,6 @@ def told_of(call: Call) -> Told:
             style = looked_up
             if _takes_counted(call) and (found := bits.counted) is not None:
                 counted = tiles_of_counts(*found)
-    by_summaries = rung_of(form.structure).in_kernel == "summaries"
-    if by_summaries and not style.bits and has_few_tiles(form, extents):
-        style = replace(style, few_tiles=True)
     dim = max(call.query.shape[-1], call.value.shape[-1])
     long_documents = documents_are_long(form, extents, dim)
     return Told(style, extents.kv_len <= SHORT_ROW, long_documents, counted)
@@ -145,7 +144,7 @@ def bits_lack_memory(call: Call, plan: Plan) -> bool:
 def _aligned(style: Style) -> Style:
     """The style for tiles that begin with documents: no rounding in it depends on lengths, and keys
     that are loaded together may have any alignment."""
-    return replace(style, aligned=True, far=True, tabled="nothing", grain=1)
+    return replace(style, aligned=True, far=True, tabled="nothing", grain=1, few_tiles=False)
 
 
 def documents_are_long(form: Bound, extents: Extents, dim: int) -> bool:

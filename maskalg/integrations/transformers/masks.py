@@ -155,7 +155,8 @@ def _built(
     kept = None
     if attention_mask is not None:
         kept = _padded(attention_mask, kv_length + kv_offset)
-        kept = kept[:, kv_offset:] if kv_offset else kept
+        # A copy, once: kernels would copy rows that lie apart in each layer.
+        kept = kept[:, kv_offset:].contiguous() if kv_offset else kept
     known = causal_mask_function if function is None else by_place(function)
     if mask is None and not isinstance(q_offset, torch.Tensor):
         # One function, so that a step with other numbers is known as a whole.

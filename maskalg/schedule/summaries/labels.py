@@ -65,8 +65,7 @@ def summary_marks(tiling: Tiling, of: Of) -> torch.Tensor:
 
     If labelling takes longer than it saves, every tile is PARTIAL.
     """
-    told = [value for value in tiling.form.values if isinstance(value, torch.Tensor)]
-    often = memorable(told) and tiling.extents.q_len > tiling.block[0]
+    often = memorable(tiling.form.tables) and tiling.extents.q_len > tiling.block[0]
     fewest = _FEWEST_TILES if often else _FEWEST_EACH_TIME
     if not fewest < math.prod(tiling.shape) <= MOST_TILES:
 

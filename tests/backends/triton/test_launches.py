@@ -576,6 +576,29 @@ def test_layers_of_a_step_look_tables_up_once(paged, monkeypatch, compiled):
         assert layers(mask) == 1
 
 
+def test_layers_of_a_window_with_padding(monkeypatch, compiled):
+    """A layer after the first compares its call, and copies no row of the padding mask."""
+    pytest.importorskip("transformers")
+    from transformers.masking_utils import and_masks, causal_mask_function, sliding_window_overlay
+
+    from maskalg.integrations.transformers import make_mask
+
+    q, k, v = inputs(length=300, queries=1, heads=8)
+    kept = torch.ones(len(q), 1024, dtype=torch.long)
+    with stub_gpu(monkeypatch, compiled, "sm_90") as launches:
+        for n in range(600, 604):
+            window = and_masks(sliding_window_overlay(300), causal_mask_function)
+            mask = make_mask(
+                len(q), 1, 300, n - 1, n - 300, mask_function=window, attention_mask=kept[:, :n]
+            ).score
+            calls = [
+                calls_of(lambda: ma.attention(q, k, v, mask, backend="triton"))  # noqa: B023
+                for _ in range(3)
+            ]
+        assert len(launches) >= 2 * 3 * 4
+        assert calls[0] <= 640 and max(calls[1:]) <= 151
+
+
 def gradient_calls(gradients, mask=causal, length=512):
     """Both passes of equal inputs with each of these gradients of the output."""
     of = [tensor.requires_grad_() for tensor in inputs(length=length, heads=2)]

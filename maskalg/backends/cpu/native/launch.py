@@ -97,8 +97,7 @@ def _may_serve(call: Call) -> bool:
         return False
     if os.environ.get("MASKALG_NATIVE") == "0":
         return False
-    tables = (table for _, table in call.form.tensors())
-    return all(map(in_memory, (call.query, call.key, call.value, *tables)))
+    return all(map(in_memory, (call.query, call.key, call.value, *call.form.tables)))
 
 
 def in_memory(tensor: torch.Tensor) -> bool:
@@ -308,7 +307,7 @@ def _fits(form: Bound) -> bool:
         structure.remembered["native plain"] = plain
     if not form.long:
         return plain or _known_to_fit(structure, known_of(values))
-    long = [v for v in values if isinstance(v, torch.Tensor) and v.dtype == torch.int64]
+    long = [table for table in form.tables if table.dtype == torch.int64]
     # Writes to tensors of inference mode are not counted.
     counted = not any(table.is_inference() for table in long)
     states = [state_of(table) for table in long] if counted else []

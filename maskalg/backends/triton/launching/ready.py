@@ -561,7 +561,7 @@ def _family_kind(call: Call, of: Pass, given: Sequence[Any], wanted: tuple[bool,
         of, wanted, told_of(call), query.shape[1], key.shape[1], query.shape[3], value.shape[3],
         query.dtype, key.dtype, query.device, call.scale, call.page_size, call.packed,
         call.weight.normalised, call.weight.formula is None,
-        *[v.dtype for v in call.form.values if isinstance(v, torch.Tensor)],
+        *[table.dtype for table in call.form.tables],
         *[identities.index(one) for one in identities],
         *[kind_of_argument(one) for one in given[3:]],
     )  # fmt: skip
@@ -570,22 +570,21 @@ def _family_kind(call: Call, of: Pass, given: Sequence[Any], wanted: tuple[bool,
 def _state(call: Call) -> Hashable:
     """The state of the expression's tensors and the current stream, which determine the tables;
     None if writes to a tensor are not counted."""
-    tensors = [value for value in call.form.values if isinstance(value, torch.Tensor)]
-    if any(tensor.is_inference() for tensor in tensors):
+    tables = call.form.tables
+    if any(table.is_inference() for table in tables):
         return None
-    return (stream_of(call.query.device), *map(state_of, tensors))
+    return (stream_of(call.query.device), *map(state_of, tables))
 
 
 def _told(call: Call, tables: tuple[torch.Tensor, ...]) -> Hashable:
     """Sizes of the expression's tensors and facts that determine variants; None without tensors."""
-    sizes = [v.shape for v in call.form.values if isinstance(v, torch.Tensor)]
+    sizes = [table.shape for table in call.form.tables]
     return (*sizes, kind_of_argument(tables)) if sizes or tables else None
 
 
 def _copies_tables(call: Call) -> bool:
     """Whether a table of the expression is copied for each call; no copy is kept."""
-    tensors = (value for value in call.form.values if isinstance(value, torch.Tensor))
-    return not all(tensor.is_contiguous() for tensor in tensors)
+    return not all(table.is_contiguous() for table in call.form.tables)
 
 
 def _plain(call: Call) -> bool:
