@@ -344,7 +344,8 @@ def fits_int32(bound: Bound, extents: Extents) -> bool:
     `MOST_OF_ENTRY`.
     """
     structure = bound.structure
-    total = extents.q_len + extents.kv_len + extents.batch + extents.heads + 2 * _numbers(bound)
+    total = extents.q_len + extents.kv_len + extents.batch + extents.heads
+    total += 2 * bound.sum_of_integers
     total = structure.repeats * total + 4096 + structure.constants
     most = MOST_OF_ENTRY if structure.reads or structure.truncates else 2**31
     if total >= most or not structure.multiplies:
@@ -355,17 +356,8 @@ def fits_int32(bound: Bound, extents: Extents) -> bool:
 
 def distances_are_short(bound: Bound, extents: Extents) -> bool:
     """Whether sums of positions and numbers stay below 2**22, which real numbers hold exactly."""
-    most = max(extents.q_len, extents.kv_len) + _numbers(bound) + bound.structure.constants
+    most = max(extents.q_len, extents.kv_len) + bound.sum_of_integers + bound.structure.constants
     return most <= 2**22
-
-
-def _numbers(bound: Bound) -> int:
-    total = 0  # written out for speed
-    for place in bound.structure.integers:
-        value = bound.values[place]
-        if isinstance(value, int):  # not a symbol of torch.export
-            total += abs(value)
-    return total
 
 
 def _products(bound: Bound, extents: Extents) -> int | None:

@@ -426,7 +426,7 @@ def _ready(
     return Ready(
         hooks=hooks,
         tables=tables,
-        told=_told(call, tables),
+        told=_told(call, tables) if tables or call.form.tables else None,
         tuned=triton_tuned.generation,
         stream=stream_of(call.query.device) if on_stream else None,
         numbers=numbers,
@@ -577,9 +577,8 @@ def _state(call: Call) -> Hashable:
 
 
 def _told(call: Call, tables: tuple[torch.Tensor, ...]) -> Hashable:
-    """Sizes of the expression's tensors and facts that determine variants; None without tensors."""
-    sizes = [table.shape for table in call.form.tables]
-    return (*sizes, kind_of_argument(tables)) if sizes or tables else None
+    """Sizes of the expression's tensors, and facts that determine variants."""
+    return (*[table.shape for table in call.form.tables], kind_of_argument(tables))
 
 
 def _copies_tables(call: Call) -> bool:
