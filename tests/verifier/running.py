@@ -39,6 +39,8 @@ from maskalg.verifier.reading.cpp import Array
 from .calls import PAD, Numbers
 
 _MOST_WORDS = 1 << 16
+_LAYOUT = {"of_batch": 39, "of_head": 13, "grain_bits": 6}
+"""Numbers of the layout of labels, each another one, in calls that do not say them."""
 
 # --- Triton --------------------------------------------------------------------------------------
 
@@ -217,7 +219,10 @@ def _scalar(argument: Any, numbers: Numbers) -> int:
     if isinstance(argument, BitsNumber):
         return _layout_of_bits(numbers, argument.rows)[argument.number]
     if isinstance(argument, LayoutArgument):
-        return values.get(f"{argument.number} of {argument.of}", 0)
+        index = argument.number.removeprefix("of_")
+        told = index == argument.number or index in numbers.structure.mask.indices()
+        plain = _LAYOUT[argument.number] if told else 0
+        return values.get(f"{argument.number} of {argument.of}", plain)
     return 0
 
 
