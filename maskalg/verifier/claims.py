@@ -43,7 +43,7 @@ from ..proof.proof import prove_structure
 from ..schedule.rung import rung_of
 from ..schedule.tiling import Of
 from . import terms
-from .elements import SCALE, TritonHooks, kept
+from .elements import SCALE, Interval, TritonHooks, kept
 from .given import (
     Kernel,
     document_laws,
@@ -71,7 +71,6 @@ from .meaning import (
 from .reading.cpp import Array, CppHooks
 from .reading.values import INT64, Number
 from .reals import prove_real
-from .search import Call, Interval, small_calls, wrong_bound, wrong_pair
 from .solve import DECIDED, Model, Verdict, aligned, by_whom, prove, settled
 from .terms import Term
 
@@ -319,7 +318,6 @@ def _of_hooks(
         return
     of_whole_rows = variant.of_whole_rows(structure, meaning)
     prover = _Prover(structure, meaning, kernel, milliseconds)
-    small = _Small(subject, hooks, kernel)
     for moving in ("kv_idx", "q_idx"):
         biased = "biased_ahead" if hooks.ahead and moving == "kv_idx" else "biased"
 
@@ -330,7 +328,7 @@ def _of_hooks(
 
         pairs = _Pairs(hook, moving, (SCALE, additive(structure.bias)), proved, variant)
         text = f"{where}, {_ROWS[moving]}"
-        yield from prover.pairs(pairs, text, partial(small.pair, moving))
+        yield from prover.pairs(pairs, text)
     if bounds is None:
         return
     other = transposed(structure)
@@ -345,15 +343,14 @@ def _of_hooks(
             found = read.bounds(name)
             asked = read.asked_for(found, cast(Of, rows))
         except NotDefined as problem:
-            yield _run(unread("bounds", text, problem), partial(small.bound, of, name))
+            yield unread("bounds", text, problem)
             continue
-        own = all(one is other for one, other in asked)
-        by = "equal as written" if own else "called with other arguments"
-        told: Outcome = "proved" if own else "not proved"
-        claim = Claim(
+        others = [f"{one} in place of {own}" for one, own in asked if one is not own]
+        by = f"called with {', '.join(others)}" if others else "equal as written"
+        told: Outcome = "not proved" if others else "proved"
+        yield Claim(
             "bounds", f"{text}, {found.function} for its own row", told, by, 0.0, None, moving
         )
-        yield _run(claim, partial(small.row, of, name, cast(Of, rows)))
         if "spans" not in found.function:
             continue
         spans = found.touched, found.unfull
@@ -364,67 +361,10 @@ def _of_hooks(
         every = list(own_rows.bounds(spans, text, moving))
         if all(claim.outcome == "proved" for claim in every):
             bounds.append((name, spans))
-        find = cache(partial(small.bound, of, name))
-        yield from [_run(claim, find) for claim in every]
+        yield from every
 
 
-@dataclass(frozen=True)
-class _Small:
-    """Runs a kernel's unproved hooks on small calls, in search of a counterexample."""
-
-    subject: Subject
-    hooks: Hooks
-    kernel: Kernel
-
-    def _calls(self, of: Structure, read: TritonHooks) -> tuple[list[Term], Iterator[Call]]:
-        known = given(of, read.meaning, self.kernel)
-        made = read.tables_made()
-        dtypes, grain = self.subject.dtypes, self.kernel.grain
-        return known, small_calls(of, dtypes, known, made=made, grain=grain)
-
-    def _read(self) -> TritonHooks:
-        return _read(self.subject, self.hooks, Meaning(self.subject.dtypes), self.kernel, run=True)
-
-    def pair(self, moving: str) -> Model | None:
-        """A pair on which the hook `masked` and the formula differ."""
-        read = self._read()
-        known, calls = self._calls(self.subject.structure, read)
-        result = read.element("masked", moving).term
-        found = [kept(result, other=other) for other in (terms.TRUE, terms.FALSE)]
-        return wrong_pair(calls, read.passed, found, known, 2 if moving == "kv_idx" else 0)
-
-    def row(self, of: Structure, name: str, rows: Of) -> Model | None:
-        """A tile for which a hook asks for the runs of another row."""
-        read = self._read()
-        asked = read.asked_for(read.bounds(name), rows)
-        return wrong_bound(self._calls(of, read)[1], read.passed, (), (), asked)
-
-    def bound(self, of: Structure, name: str) -> Model | None:
-        """A tile, and a key it needs that the hook's intervals leave out."""
-        read = self._read()
-        found = read.bounds(name)
-        return wrong_bound(self._calls(of, read)[1], read.passed, found.touched, found.unfull, ())
-
-
-def _run(claim: Claim, find: Callable[[], Model | None]) -> Claim:
-    """The claim, or a "wrong" one if it was not proved and a small call refutes it."""
-    if claim.outcome != "not proved":
-        return claim
-    started = time.perf_counter()
-    try:
-        model = find()
-    except (NotDefined, SyntaxError):
-        return claim
-    seconds = claim.seconds + time.perf_counter() - started
-    if model is None:
-        return replace(claim, by=f"{claim.by}; no small call refutes it", seconds=seconds)
-    by = f"refuted by a small call; {claim.by}"
-    return replace(claim, outcome="wrong", by=by, seconds=seconds, model=model)
-
-
-def _read(
-    subject: Subject, hooks: Hooks, meaning: Meaning, kernel: Kernel, *, run: bool = False
-) -> TritonHooks:
+def _read(subject: Subject, hooks: Hooks, meaning: Meaning, kernel: Kernel) -> TritonHooks:
     hooks = subject.passed(hooks)
     text = subject.rendered(hooks.source)
     return TritonHooks(
@@ -433,7 +373,6 @@ def _read(
         meaning,
         wide=kernel.bits == 64,
         library=subject.library,
-        run=run,
     )
 
 
@@ -468,10 +407,10 @@ class _Prover:
     def known(self) -> list[Term]:
         return given(self.structure, self.meaning, self.kernel)
 
-    def pairs(self, of: _Pairs, text: str, find: Callable[[], Model | None]) -> Iterator[Claim]:
+    def pairs(self, of: _Pairs, text: str) -> Iterator[Claim]:
         """Claims that hooks keep the same pairs as the mask, and compute the bias and its
-        derivative as functions of real numbers. `find` searches for a pair that refutes them."""
-        yield _run(judged("element", text, partial(self._judge, of, "element"), of.moving), find)
+        derivative as functions of real numbers."""
+        yield judged("element", text, partial(self._judge, of, "element"), of.moving)
         if self.structure.bias == PLAIN_SCORE:
             return
         yield judged("bias", text, partial(self._judge, of, "bias"), of.moving)
@@ -605,7 +544,6 @@ def _of_cpu(subject: Subject, milliseconds: int) -> Iterator[Claim]:
     read = CppHooks(subject.rendered(hooks.source), _passed(subject, meaning))
     kernel = Kernel(bits=64, short=False, every_integer=True)
     prover = _Prover(structure, meaning, kernel, milliseconds)
-    calls = partial(small_calls, structure, subject.dtypes, prover.known)
     at = {"q_idx": Q, "kv_idx": K, "batch": BATCH, "head": HEAD}
     bits = {
         terms.variable(f"bits of n{slot.index}"): meaning.number(slot)
@@ -627,10 +565,7 @@ def _of_cpu(subject: Subject, milliseconds: int) -> Iterator[Claim]:
             found = read.element(f"{name}_{lane[0]}", lane, at, SCORE, before).term
             return kept(resolved(found)) if kind == "element" else resolved(found)
 
-        def find(hook: Callable[[Kind], Term] = hook) -> Model | None:
-            return wrong_pair(calls(), lambda _: {}, [hook("element")], prover.known, 0)
-
-        yield from prover.pairs(_Pairs(hook, "q_idx"), f"{where}, mask_{lane[0]}", find)
+        yield from prover.pairs(_Pairs(hook, "q_idx"), f"{where}, mask_{lane[0]}")
     if hooks.bounded:
         row = {"q0": Q0, "q1": Q1, "kv_len": KV_LEN, "batch": BATCH, "head": HEAD}
         try:
@@ -642,9 +577,7 @@ def _of_cpu(subject: Subject, milliseconds: int) -> Iterator[Claim]:
             return
         every = [Interval(ends[2 * i], ends[2 * i + 1], terms.TRUE) for i in range(len(ends) // 2)]
         sides = every[: hooks.touched], every[hooks.touched :]
-        wrong = cache(lambda: wrong_bound(calls(), lambda _: {}, *sides, ()))
-        found = prover.bounds(sides, f"{where}, bounds", "kv_idx")
-        yield from [_run(claim, wrong) for claim in found]
+        yield from prover.bounds(sides, f"{where}, bounds", "kv_idx")
 
 
 def _passed(subject: Subject, meaning: Meaning) -> dict[int, Number | Array]:

@@ -22,7 +22,6 @@ from ..codegen.arguments import (
     TableArgument,
     TableLike,
 )
-from ..codegen.divisors import factor_and_shift
 from ..codegen.hooks import Hooks
 from ..engine.normal_form import Structure
 from ..formula.parameters import Slot
@@ -30,13 +29,25 @@ from ..schedule.tiling import Of
 from . import terms
 from .meaning import BATCH, HEAD, KV_LEN, Q0, Q1, SCORE, K, Meaning, NotDefined, Q, step_table
 from .reading.library import Library, unwrapped
-from .reading.triton import Module, Reader, as_number, power_of_two
-from .reading.values import FLOAT32, INT32, INT64, Number, Pointer, Type, address_of, type_of
-from .search import Call, Interval, Made, layout_of_bits, tells_apart, word_of_bits
+from .reading.triton import Module, Reader, as_number
+from .reading.values import FLOAT32, INT32, INT64, Number, Pointer, Type, type_of
 from .terms import Table, Term
 
 _NUMBERS: Final = Table("numbers", "int", -(2**31), 2**31 - 1)
 SCALE: Final = terms.variable("scale", "real")
+
+
+@dataclass(frozen=True)
+class Interval:
+    """An interval of keys low..high of a kernel's loop; empty unless `some`."""
+
+    low: Term
+    high: Term
+    some: Term
+
+    def holds(self, key: Term) -> Term:
+        """Whether it holds a key."""
+        return self.some & (key >= self.low) & (key <= self.high)
 
 
 @dataclass(frozen=True)
@@ -69,8 +80,6 @@ class TritonHooks:
         meaning: translates the structure's formulas to terms.
         wide: whether indices have 64 bits.
         library: sources used in place of the kernels' files, by name.
-        run: whether the terms are for evaluation at numbers, not for proofs. Then divisions by
-            factors are read from their text, and a hook may look up any bit of a table of bits.
     """
 
     def __init__(
@@ -81,9 +90,8 @@ class TritonHooks:
         *,
         wide: bool,
         library: dict[str, str] | None = None,
-        run: bool = False,
     ) -> None:
-        self.structure, self.meaning, self._run = structure, meaning, run
+        self.structure, self.meaning = structure, meaning
         self.index = INT64 if wide else INT32
         self._slots = {slot.index: slot for slot in structure.slots}
         self._divisors: dict[tuple[str, str], Term] = {}
@@ -100,36 +108,8 @@ class TritonHooks:
 
     def _summaries(self) -> dict[str, Callable[..., Any]]:
         found = Library(self._divisors).summaries()
-        if not self._run:
-            in_tiles = {"bits_of": False, "bits_of_tiles": True}
-            return found | {name: partial(self._bits_of, tiled) for name, tiled in in_tiles.items()}
-        by_text = ("quotient", "quotient_of_any", "remainder", "remainder_of_any")
-        plain = {name: rule for name, rule in found.items() if name not in by_text}
-        return plain | {"bits_of": _any_bit, "bits_of_tiles": _any_bit_of_tiles}
-
-    def passed(self, call: Call) -> dict[str, int]:
-        """Values that the host passes besides the call's numbers, by the variables' names."""
-        found = {"j": 5, "from_last": 3}
-        for place, pointer in enumerate(self._tables):
-            found[address_of(pointer.table)] = (1 << 46) + (place << 24)
-        for names, divisor in self._divisors.items():
-            factor, shift = factor_and_shift(call.value(divisor))
-            found |= {names[0]: factor - (factor >> 31 << 32), names[1]: shift}
-        for rows in ("queries", "keys"):
-            of = layout_of_bits(call, rows)
-            found |= {f"{name} of bits of {rows}": number for name, number in of.items()}
-        for place, rows in enumerate(("queries", "keys", "keys, either way")):
-            layout = {"of_batch": 39, "of_head": 13, "grain_bits": 6, "labels": place + 1}
-            found |= {f"{name} of {rows}": number for name, number in layout.items()}
-        return found
-
-    def tables_made(self) -> dict[str, Made]:
-        """Functions for the entries of tables that the host makes: bits of pairs; labels are 0."""
-        labels: dict[str, Made] = {name: lambda call, at: 0 for name in self._marks}
-        return labels | {
-            name: partial(word_of_bits, rows=table.rows)
-            for name, table in self._bits_of_pairs.items()
-        }
+        in_tiles = {"bits_of": False, "bits_of_tiles": True}
+        return found | {name: partial(self._bits_of, tiled) for name, tiled in in_tiles.items()}
 
     def element(self, name: str, moving: str) -> Number:
         """The result of the hook `name` for a pair, and its score or product q . k.
@@ -256,9 +236,10 @@ class TritonHooks:
         return Number(terms.variable(f"distance {argument.number}"), INT32)
 
     def _layout(self, number: str, of: str) -> Term:
-        """A number of the layout of a table that the host makes, such as the step between heads."""
+        """A number of the layout of a table that the host makes, such as the step between heads: 0
+        if one row stands for all of them (`schedule.rung.Layout`, `kept.BitsLayout`)."""
         index = number.removeprefix("of_")
-        if index != number and not tells_apart(self.structure, index):
+        if index != number and index not in self.structure.mask.indices():
             return terms.number(0)
         return terms.variable(f"{number} of {of}")
 
@@ -334,33 +315,13 @@ class TritonHooks:
         return type_of(self.meaning.dtypes[slot.index])
 
 
-def _any_bit(table: Pointer, row: Number, index: Number) -> tuple[Number, Number]:
-    """Any bit of a table: the word that has it, and the word with only that bit set."""
-    place, word = (terms.remainder, terms.quotient)
-    at = table.at + row.term + word(index.term, terms.number(32))
-    bit = power_of_two(place(index.term, terms.number(32)))
-    return Number(terms.entry(table.table, at), INT32), Number(bit, INT32)
-
-
-def _any_bit_of_tiles(
-    table: Pointer, member: Number, step: Number, row: Number, index: Number
-) -> tuple[Number, Number]:
-    """The same for a table of tiles, read as rows: hooks do not see the places inside tiles."""
-    at = member.term + row.term * step.term
-    return _any_bit(table, Number(at, INT32), index)
-
-
-def kept(result: Term, score: Term = SCORE, other: Term | None = None) -> Term:
-    """The condition under which a result is the score and not -inf. Any other result counts as
-    `other`, or raises `NotDefined` if `other` is None."""
-    if result is score:
+def kept(result: Term) -> Term:
+    """The condition under which a result is the score and not -inf."""
+    if result is SCORE:
         return terms.TRUE
     if result.op == "real" and result.data == -float("inf"):
         return terms.FALSE
     if result.op == "choice":
         chosen, then, otherwise = result.args
-        parts = (kept(part, score, other) for part in (then, otherwise))
-        return terms.choice(chosen, *parts)
-    if other is not None:
-        return other
+        return terms.choice(chosen, kept(then), kept(otherwise))
     raise NotDefined("a result that is neither the score nor -inf")

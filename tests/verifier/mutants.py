@@ -40,11 +40,10 @@ from maskalg.verifier import terms
 from maskalg.verifier.claims import Claim, Subject, claims, subject_of
 from maskalg.verifier.given import Kernel, given
 from maskalg.verifier.meaning import Meaning
-from maskalg.verifier.search import small_calls
 
 from . import running
+from .calls import Numbers, small_calls
 from .mutation import Mutant, of_arguments, of_cpp, of_triton
-from .running import Numbers
 
 OUTCOMES = ("refuted, run", "not proved, run", "refuted, same", "not proved", "proved, run")
 WRONG = ("ACCEPTED, wrong", "REFUTED, same")
@@ -292,8 +291,7 @@ def outcome_of(text: Text, mutant: Mutant, milliseconds: int) -> tuple[str, str]
         told = running.apart(lambda: answers_otherwise(text, at, numbers, claim) or "same")
         if told not in ("same", "crashed") and not told.startswith("raised"):
             return "refuted, run", told
-    for call in small_calls(text.structure, text.subject.dtypes, text.known, 6):
-        numbers = Numbers(call.structure, call.dtypes, call.values, call.entries)
+    for numbers in small_calls(text.structure, text.subject.dtypes, text.known, 6):
         found = running.apart(lambda n=numbers: answers_otherwise(text, mutant, n, None) or "same")  # type: ignore[misc]
         if found.startswith("raised"):
             return "does not run", found

@@ -14,8 +14,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
-from functools import cached_property
-from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -36,45 +34,13 @@ from maskalg.codegen.arguments import (
 from maskalg.codegen.divisors import factor_and_shift
 from maskalg.codegen.hooks import Hooks
 from maskalg.verifier.claims import Subject, _passed
-from maskalg.verifier.meaning import step_table
 from maskalg.verifier.reading.cpp import Array
-from maskalg.verifier.search import Call, layout_of_bits, word_of_bits
 
-PAD = 4096
-"""Entries on each side of a table, for texts that read past its ends."""
+from .calls import PAD, Numbers
 
-
-class Numbers(Call):
-    """A call whose tables are tensors."""
-
-    @cached_property
-    def tables(self) -> dict[Any, torch.Tensor]:
-        return {}
-
-    def table(self, name: str, dtype: torch.dtype, size: int) -> torch.Tensor:
-        """The entries of a table, which begin behind `PAD` others."""
-        if name not in self.tables:
-            if size > 2**31:
-                raise MemoryError(f"a table of {size} entries")
-            # NumPy's zeros take no memory before they are written.
-            of = np.dtype(str(dtype).removeprefix("torch."))
-            found = torch.from_numpy(np.zeros(size + 2 * PAD, of))
-            for (table, at), entry in self.entries.items():
-                if table == name and -PAD <= at < size + PAD:
-                    found[at + PAD] = entry
-            self.tables[name] = found[PAD:]
-        return self.tables[name]
-
-    def of_slot(self, index: int) -> torch.Tensor:
-        slot = self.structure.slots[index]
-        sizes = [self.values.get(f"size{index}_{axis}", 1) for axis in range(slot.ndim)]
-        return self.table(f"t{index}", self.dtypes[index], prod(sizes))
-
-    def of_step(self, name: str, q_slot: Any, kv_slot: Any) -> torch.Tensor:
-        sizes = [self.values.get(f"size{s.index}_{axis}", 1)
-                 for s in (q_slot, kv_slot) for axis in range(s.ndim)]  # fmt: skip
-        return self.table(step_table(name, q_slot, kv_slot).name, torch.int32, prod(sizes) + 1)
-
+_MOST_WORDS = 1 << 16
+_LAYOUT = {"of_batch": 39, "of_head": 13, "grain_bits": 6}
+"""Numbers of the layout of labels, each another one, in calls that do not say them."""
 
 # --- Triton --------------------------------------------------------------------------------------
 
@@ -251,16 +217,58 @@ def _scalar(argument: Any, numbers: Numbers) -> int:
         found = pair[argument.part == "shift"]
         return found - 2**32 if found >= 2**31 else found
     if isinstance(argument, BitsNumber):
-        return layout_of_bits(numbers, argument.rows)[argument.number]
+        return _layout_of_bits(numbers, argument.rows)[argument.number]
     if isinstance(argument, LayoutArgument):
-        return values.get(f"{argument.number} of {argument.of}", 0)
+        index = argument.number.removeprefix("of_")
+        told = index == argument.number or index in numbers.structure.mask.indices()
+        plain = _LAYOUT[argument.number] if told else 0
+        return values.get(f"{argument.number} of {argument.of}", plain)
     return 0
+
+
+def _layout_of_bits(numbers: Numbers, rows: str) -> dict[str, int]:
+    """The strides, in words, of a table with one bit a pair in whole rows, as the host passes them.
+    In addition: bits of a row, heads, and words of one head ("member") and of the table ("all").
+
+    It also stands for the layout of bits in tiles, whose inner places the hooks do not see.
+    """
+    lengths = [numbers.values[name] for name in ("q_len", "kv_len")]
+    along, across = lengths if rows == "queries" else lengths[::-1]
+    words = -(-across // 256) * 8
+    own = numbers.structure.mask.indices()
+    batches, heads = (
+        numbers.values.get(count, 1) if index in own else 1
+        for index, count in (("batch", "batches"), ("head", "heads"))
+    )
+    member = along * words
+    if heads * batches * member > _MOST_WORDS:  # one row is shared by all
+        heads, batches, words, member = 1, 1, 0, 0
+    of = {"step": words, "of_head": member if heads > 1 else 0}
+    of["of_batch"] = member * heads if batches > 1 else 0
+    return of | {
+        "across": across,
+        "heads": heads,
+        "member": member,
+        "all": batches * heads * member,
+    }
+
+
+def _word_of_bits(numbers: Numbers, at: int, rows: str) -> int:
+    """The unsigned 32-bit word at a place of a table of bits, computed from the mask."""
+    of = _layout_of_bits(numbers, rows)
+    member, at = divmod(at, of["member"])
+    (row, word), (batch, head) = divmod(at, of["step"]), divmod(member, of["heads"])
+    found = 0
+    for column in range(32 * word, min(32 * word + 32, of["across"])):
+        pair = (row, column) if rows == "queries" else (column, row)
+        found |= numbers.wanted(*pair, batch=batch, head=head) << column - 32 * word
+    return found
 
 
 def _bits_table(numbers: Numbers, rows: str) -> torch.Tensor:
     """The bits of a mask for each batch entry and head, by the formula; other bits are those of
     the number `outside`, or 0."""
-    of = layout_of_bits(numbers, rows)
+    of = _layout_of_bits(numbers, rows)
     if not of["step"]:
         pair = [numbers.values.get(name, 0) for name in ("q_idx", "kv_idx")]
         column = pair[rows == "queries"]
@@ -271,7 +279,7 @@ def _bits_table(numbers: Numbers, rows: str) -> torch.Tensor:
     found = torch.full((size + 2 * PAD,), numbers.values.get("outside", 0), dtype=torch.int32)
     for at in range(size):
         if at % of["step"] < -(-of["across"] // 32):
-            found[PAD + at] = _signed(word_of_bits(numbers, at, rows))
+            found[PAD + at] = _signed(_word_of_bits(numbers, at, rows))
     return found[PAD:]
 
 

@@ -82,14 +82,9 @@ class Pointer:
     @property
     def address(self) -> Number:
         """The address in bytes. The table begins at an unknown address, which is not negative."""
-        first = terms.wrapped(terms.variable(address_of(self.table)), 63, signed=False)
+        first = terms.wrapped(terms.variable(f"address of {self.table.name}"), 63, signed=False)
         size = terms.number(-(-self.entries.bits // 8))
         return integer(first + size * self.at, INT64)
-
-
-def address_of(table: Table) -> str:
-    """The variable of the address of a table's first entry."""
-    return f"address of {table.name}"
 
 
 class Indexed:

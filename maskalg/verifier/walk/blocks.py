@@ -25,7 +25,7 @@ from .loops import Proof, Walker, inside
 from .runs import NOTHING, count_visits
 
 FILE: Final = "skeleton"
-NAMES: Final = ("clip", "listed", "in_order", "joined", "united", "meets", "holds", "may_drop",
+_NAMES: Final = ("clip", "listed", "in_order", "joined", "united", "meets", "holds", "may_drop",
                 "over_blocks")  # fmt: skip
 KEY: Final = terms.variable("t")
 _MOST: Final = 2**30  # intervals of a list
@@ -42,7 +42,7 @@ class Walk(Walker):
     language = CppReader
 
     def __init__(self, text: str, milliseconds: int) -> None:
-        module = Module(python_of(text, NAMES), f"{FILE}.cpp")
+        module = Module(python_of(text, _NAMES), f"{FILE}.cpp")
         super().__init__(module, milliseconds)
         self.names |= {"t": Number(KEY, INT64), "a": Number(PLACE, INT64)}
         self.words["lies"] = lambda of, place: Number(of.holds(as_number(place).term, KEY), BOOL)

@@ -22,12 +22,6 @@ from ..reading.triton import installed, kernel_folder, kernel_module
 from ..solve import solver
 from . import bits, blocks, drawn, hopper, marks, runs, turns
 from .blocks import FILE, Walk, skeleton
-from .examples.arrays import wrong_bits, wrong_turns
-from .examples.blocks import wrong_blocks
-from .examples.drawn import wrong_rows
-from .examples.hopper import wrong_walk_of_hopper
-from .examples.intervals import wrong_walk
-from .examples.marks import wrong_marks
 from .loops import Proof, Step, Unproved, Walker
 from .runs import Sources
 
@@ -35,12 +29,6 @@ _LEMMAS: Final[tuple[Proof, ...]] = (
     *runs.LEMMAS, *marks.LEMMAS, *bits.LEMMAS, *hopper.LEMMAS, *drawn.LEMMAS, *turns.LEMMAS,
     *blocks.LEMMAS,
 )  # fmt: skip
-_EXAMPLES: Final[dict[str, Callable[[Sources | None], str | None]]] = {
-    FILE: wrong_blocks, "kept_bits": wrong_bits, "gradient_sums": wrong_turns,
-    "hopper_": lambda sources: wrong_walk_of_hopper(sources) or wrong_rows(sources),
-    **dict.fromkeys([function for function, *_ in marks.LEMMAS], wrong_marks), "": wrong_walk,
-}  # fmt: skip
-"""Functions that run a text on small tables, by a prefix of the names of functions they check."""
 
 
 @lru_cache(maxsize=2)
@@ -128,15 +116,11 @@ def walk_claims(
 ) -> Iterator[Claim]:
     """All claims about the walk; with `sources`, only those about the files in it.
 
-    If one is not proved, walks are run on small tables of intervals, and the claim reports a table
-    on which one goes wrong.
-
     Args:
         sources: texts in place of files of kernels, by name, or of the C++ loop ("skeleton").
         milliseconds: time limit of a step.
         only: whether to make the claims about a function, by its file and name.
     """
-    examples: dict[str, str | None] = {}
     for function, text, prove in _listed(only, sources):
         steps: Sequence[Step] = ()
         outcome: Outcome = "proved"
@@ -151,13 +135,5 @@ def walk_claims(
             outcome, by = "not proved", f"not shown: {last.text} ({last.verdict.by})"
         except (NotDefined, SyntaxError) as problem:
             outcome, by = "not proved", f"not read: {problem}"
-        if outcome != "proved":
-            of = next(start for start in _EXAMPLES if function.startswith(start))
-            if of not in examples:
-                examples[of] = None
-                with suppress(NotDefined, SyntaxError):  # of a text that is not read
-                    examples[of] = _EXAMPLES[of](sources)
-            found = examples[of]
-            outcome, by = ("wrong", f"run: {found}") if found else (outcome, by)
         seconds = sum(step.verdict.seconds for step in steps)
         yield Claim("walk", _text(function, text), outcome, by, seconds)

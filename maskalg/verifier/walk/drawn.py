@@ -25,7 +25,7 @@ from ..solve import Verdict
 from ..terms import Term, number
 from .loops import Proof, Step, Walker, function_of
 
-LOOPS: Final = (
+_LOOPS: Final = (
     ("hopper_common", "produce_keys", "draw_row"), ("hopper_keys", "produce_queries", "draw_row"),
     ("hopper_forward", "_consume", "row_drawn"), ("hopper_keys", "_consume_queries", "row_drawn"),
     ("hopper_queries", "_consume_keys", "row_drawn"),
@@ -38,7 +38,7 @@ _TOGETHER: Final = 3  # rows in memory at once
 # --- the counter ----------------------------------------------------------------------------------
 
 
-def draw(module: Module, counter: Term, total: Term) -> tuple[Term, Term]:
+def _draw(module: Module, counter: Term, total: Term) -> tuple[Term, Term]:
     """The number that a warp's `_drawn` returns, and the counter after it."""
     calls = [part for part in ast.walk(function_of(module, "_drawn")) if isinstance(part, ast.Call)]
     (call,) = (part for part in calls if "inline_asm" in ast.unparse(part.func))
@@ -97,7 +97,7 @@ def _draws(walker: Walker) -> None:
     statements = _body(module, "draw_row")
     if "row = gl.num_programs(0) + _drawn(drawn.counter_ptr, total)" not in statements:
         raise NotDefined("the row that is drawn")
-    drawn, after = draw(module, d, total)
+    drawn, after = _draw(module, d, total)
     last = terms.equal(d, total - 1)
     below = total > d
     walker.claim("draw d gives d", ~below | terms.equal(drawn, d))
@@ -206,5 +206,5 @@ LEMMAS: Final[tuple[Proof, ...]] = (
      _places),
     *((f"{file}.{name}",
        "it begins with the program's own row, and takes one further row after each",
-       partial(_loop, name, takes)) for file, name, takes in LOOPS),
+       partial(_loop, name, takes)) for file, name, takes in _LOOPS),
 )  # fmt: skip

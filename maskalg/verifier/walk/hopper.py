@@ -34,14 +34,14 @@ from .runs import (
     visit,
 )
 
-LOOPS: Final = (
+_LOOPS: Final = (
     ("hopper_common", "_produce_row"), ("hopper_forward", "_consume_row"),
     ("hopper_gradients", "_consume"), ("hopper_keys", "_produce_row"),
     ("hopper_keys", "_consume_row"), ("hopper_queries", "_consume_row"),
     ("hopper_wide_keys", "_make_values"), ("hopper_wide_keys", "_make_keys"),
     ("hopper_sums", "sum_up"),
 )  # fmt: skip
-MOST_STAGES: Final = 8
+_MOST_STAGES: Final = 8
 
 
 _INVARIANTS: Final = (
@@ -52,7 +52,7 @@ _INVARIANTS: Final = (
 """i counts turns, what is left is a run, and touched tiles before it are visited."""
 
 
-def moves(row: list[ast.stmt]) -> list[ast.stmt]:
+def _moves_of_row(row: list[ast.stmt]) -> list[ast.stmt]:
     """The statements behind `run = first_tile(…)` that change `run` or i; all others are left out.
 
     `run, state = next_tile(run, state)` counts visits in a state, `decided(text, condition)` stands
@@ -103,12 +103,8 @@ def _moves_of(body: list[ast.stmt], goes_on: str) -> list[ast.stmt]:
 _NONE: Final = ast.Constant(None)
 
 
-def tests_of(body: list[ast.stmt]) -> dict[str, bool]:
-    """The conditions of `moves`, by their text, and whether they read the run."""
-    return {text: _reads(test) for text, test in _tests(body)}
-
-
 def _tests(body: list[ast.stmt]) -> list[tuple[str, ast.expr]]:
+    """The conditions of `_moves_of_row`: the text of each, and what `decided` is told."""
     every = [part for statement in body for part in ast.walk(statement) if isinstance(part, ast.If)]
     told = [part.test.args for part in every if isinstance(part.test, ast.Call)]
     return [(str(text.value), test) for text, test in told if isinstance(text, ast.Constant)]
@@ -132,11 +128,11 @@ def _moves(statement: ast.stmt) -> bool:
 
 
 def _loops(name: str, walker: Walker) -> None:
-    body = moves(row_of(function_of(walker.reader.module, name)))
+    body = _moves_of_row(_row_of(function_of(walker.reader.module, name)))
     # Every choice of options, and of whether a row has a tile at all.
-    tests = tests_of(body)
-    for choice in product((True, False), repeat=len(tests)):
-        _walk(body, dict(zip(tests, choice, strict=True)), walker.again())
+    texts = sorted({text for text, _ in _tests(body)})
+    for choice in product((True, False), repeat=len(texts)):
+        _walk(body, dict(zip(texts, choice, strict=True)), walker.again())
 
 
 def _walk(body: list[ast.stmt], options: dict[str, bool], walker: Walker) -> None:
@@ -173,7 +169,7 @@ def _walk(body: list[ast.stmt], options: dict[str, bool], walker: Walker) -> Non
     walker.claim("i counts tiles", terms.equal(scope["i"].term, begin.term + turns))
 
 
-def row_of(tree: ast.FunctionDef) -> list[ast.stmt]:
+def _row_of(tree: ast.FunctionDef) -> list[ast.stmt]:
     """The statements about one row of tiles: from `run = first_tile(…)` on."""
     for part in ast.walk(tree):
         body = getattr(part, "body", None)
@@ -193,7 +189,7 @@ def _ring(walker: Walker) -> None:
         stage, phase = walker.call("stage_of", ring, Number(place, INT32))
         return stage.term, phase.term
 
-    for stages in range(1, MOST_STAGES + 1):
+    for stages in range(1, _MOST_STAGES + 1):
         stage, phase = at(i, stages)
         walker.claim("a stage is one of the ring's", terms.both(*between(0, stage, stages - 1)))
         for more in range(1, stages):
@@ -224,7 +220,7 @@ def _order(walker: Walker) -> None:
 
 LEMMAS: Final[tuple[Proof, ...]] = (
     *((f"{file}.{name}", "each touched tile is visited once, no other is, and i counts them",
-       partial(_loops, name)) for file, name in LOOPS),
+       partial(_loops, name)) for file, name in _LOOPS),
     ("hopper_common.stage_of",
      "tiles in memory together lie in different stages, which are reused in turn", _ring),
     ("hopper_order.tile_in_order", "gives the j-th tile from the first, or from the last", _order),

@@ -123,7 +123,7 @@ class Walker:
 
         Other names in the loop are unknown numbers.
         """
-        pair = first_loop(function_of(self.reader.module, function))
+        pair = _first_loop(function_of(self.reader.module, function))
         for part in ast.walk(pair[1]):
             if isinstance(part, ast.Name) and not (
                 part.id in scope or part.id in self.reader.module or part.id in self.words
@@ -432,7 +432,7 @@ def _range_of(
     return ast.unparse(loop.target), (first, end, step)
 
 
-def first_loop(tree: ast.FunctionDef) -> tuple[ast.stmt, ast.While]:
+def _first_loop(tree: ast.FunctionDef) -> tuple[ast.stmt, ast.While]:
     """The first `while` of a function, and the statement before it."""
     for part in ast.walk(tree):
         for name in ("body", "orelse"):

@@ -3,8 +3,8 @@
 Runs that follow from closed forms are proved for every call (`verifier/claims.py`). For other masks
 the host labels tiles, by digits of positions or from summaries of tensors, and kernels look up
 runs in these labels. They are checked here for one call: the text of the kernels is run on the
-labels, as in `examples/`, and each tile that it visits, leaves out or does not mask is compared
-with the elements of the formula. So are the runs of keys that the CPU loop gets.
+labels (`running`), and each tile that it visits, leaves out or does not mask is compared with the
+elements of the formula. So are the runs of keys that the CPU loop gets.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from ..claims import KERNELS, Claim, Target, subject_of
 from ..elements import Bounds, TritonHooks
 from ..meaning import Meaning, NotDefined, of_float32
 from ..solve import ANYTHING
-from .examples.intervals import NO_TILE, Entries, Integer, functions
+from .running import NO_TILE, Entries, Integer, functions
 from .runs import Sources
 
 _ROWS: Final = 128
