@@ -59,3 +59,15 @@ def test_steep_biases_of_dropped_pairs():
 def test_gradients_in_16_bits_are_those_of_the_inputs(mean):
     """What rounding took from the output must not stay."""
     assert max(cancelling("triton", torch.float16, mean, 200)) <= 1e-4
+
+
+@pytest.mark.parametrize("heads", [1, 3])
+def test_tables_that_are_negated_views(heads):
+    """Their memory holds the opposite of their entries; a table of one entry is contiguous."""
+    slopes = torch.complex(torch.zeros(heads), -torch.rand(heads)).conj().imag
+    assert slopes.is_neg()
+    inputs = [torch.randn(1, heads, LENGTH, 16) for _ in range(3)]
+    score = ma.causal + ma.alibi(slopes)
+    wanted = ma.attention(*inputs, score, backend="reference")
+    for _ in range(3):
+        torch.testing.assert_close(ma.attention(*inputs, score, backend="triton"), wanted)

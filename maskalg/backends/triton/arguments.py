@@ -301,7 +301,7 @@ def _table(
             kv_slot = slots[cast(int, argument.kv_slot)]
             tables = steps[pair] = tables_of_slots(slots[argument.slot], kv_slot, form.values)
         return tables.named(argument.step)
-    if tensor.is_contiguous():
+    if lies_plainly(tensor):
         return tensor
     if tensor.numel() * tensor.element_size() > _CONTIGUOUS_COPY_LIMIT:
         raise BackendError(
@@ -309,7 +309,12 @@ def _table(
             "contiguous, and too large to be copied at every call. Build the expression from "
             "`tensor.contiguous()`."
         )
-    return tensor.contiguous()
+    return tensor.contiguous().resolve_neg()
+
+
+def lies_plainly(table: torch.Tensor) -> bool:
+    """Whether kernels can read a table where it lies; others are copied for each call."""
+    return table.is_contiguous() and not table.is_neg()
 
 
 def tables_are_worth(extents: Extents) -> bool:

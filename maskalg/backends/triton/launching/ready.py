@@ -21,7 +21,7 @@ from ....engine.memory import captured, state_of, stream_of
 from ....engine.pages import Pages
 from ...call import Call
 from .. import tuned as triton_tuned
-from ..arguments import hooked, numbers_among, tables_fit, tables_of
+from ..arguments import hooked, lies_plainly, numbers_among, tables_fit, tables_of
 from ..plan import told_of
 from .descriptors import Descriptor
 from .launch import Launch, Prepared, Variant, kind_of_argument, variant_of, watched
@@ -583,7 +583,7 @@ def _told(call: Call, tables: tuple[torch.Tensor, ...]) -> Hashable:
 
 def _copies_tables(call: Call) -> bool:
     """Whether a table of the expression is copied for each call; no copy is kept."""
-    return not all(table.is_contiguous() for table in call.form.tables)
+    return not all(map(lies_plainly, call.form.tables))
 
 
 def _plain(call: Call) -> bool:
