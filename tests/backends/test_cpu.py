@@ -225,36 +225,6 @@ def test_tables_made_in_inference_mode_serve_training():
         assert torch.equal(got, want)
 
 
-class Calls(TorchDispatchMode):
-    """Counts the calls of torch's own attention."""
-
-    def __init__(self):
-        super().__init__()
-        self.flash = self.other = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        name = func.name()
-        self.flash += "scaled_dot_product_flash_attention_for_cpu" in name
-        self.other += "softmax" in name or "attention_math" in name
-        return func(*args, **(kwargs or {}))
-
-
-@pytest.mark.parametrize("bias", [False, True])
-def test_neighbours_at_equal_distances_share_a_call(bias, monkeypatch):
-    """Of 21 tiles the first two and the last, shorter one alone, and the rest together."""
-    monkeypatch.setenv("MASKALG_NATIVE", "0")
-    shapes = ((2, 4, 1290, 16), (2, 2, 1290, 16), (2, 2, 1290, 16))
-    q, k, v = (t.detach() for t in tensors(shapes))
-    mask = causal & sliding(100)
-    if bias:
-        mask = mask + ma.alibi(torch.tensor([0.5, 0.25, 0.1, 0.0]))
-    with Calls() as seen:
-        out, _ = attend(checked_call(q, k, v, mask))
-    assert seen.flash == 3 + 2 and seen.other == 0  # two query heads for each of keys
-    want, _ = ma.attention(q, k, v, mask, return_lse=True, backend="cpu")
-    assert_close([out], [want], 1e-5)
-
-
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("mean", [0.0, 2.0])
 def test_gradients_of_tables_in_16_bits_are_those_of_the_inputs(dtype, mean):

@@ -70,7 +70,7 @@ def _forward(call: Call, lse_wanted: bool) -> tuple[torch.Tensor, torch.Tensor]:
     if kernel is None:  # import the code for torch's operations only if needed
         from .forward import forward
 
-        return forward(without_dropped(call), lse_wanted)
+        return forward(without_dropped(call))
     return launch.forward(call, kernel, lse_wanted)
 
 
@@ -78,7 +78,7 @@ def explain(call: Call) -> Explained:
     """A kernel of the expression if it can compute the call, else torch's operations."""
     if launch.renders(call):
         return Explained("one kernel compiled from the expression")
-    return Explained("tiles of scaled_dot_product_attention")
+    return Explained("tiles by torch's operations")
 
 
 def _gradients(

@@ -26,7 +26,7 @@ from ...formula.nodes import Node
 from ...formula.parameters import Slot
 from ..call import Call
 from ..results import empty_gradients
-from .elements import LOG2E, Elements, has_nan, memory_of
+from .elements import LOG2E, Elements, has_nan
 from .formula import differentiated
 from .forward import (
     Operands,
@@ -105,7 +105,6 @@ def backward(
         gradient = gradient / divisor.unsqueeze(-1)
         delta = delta / divisor.unsqueeze(-1) if call.weight.normalised else delta.zero_()
         lse2 = torch.zeros_like(delta)
-    memory = memory_of(call.form, call.extents, dtype)
     scratch = torch.empty(0, dtype=dtype)
     with torch.no_grad(), torch.autocast("cpu", enabled=False):
         for group in plan(call.form, call.extents):
@@ -114,7 +113,7 @@ def backward(
             lossy = tables and softmax and dtype != out.dtype and not call.part
             rounded = out.to(dtype)[members] if lossy else None
             tile = _Saved(gradient[members], lse2[members], delta[members], rounded)
-            _Group(call, group, tile, Elements(call, group, dtype, memory), scratch, found).add()
+            _Group(call, group, tile, Elements(call, group, dtype), scratch, found).add()
     return found
 
 

@@ -1,50 +1,23 @@
-"""Masks and biases of the tiles that the CPU backend visits, remembered if tiles share them."""
+"""Masks and biases of the tiles that the CPU backend visits."""
 
 from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterator
-from functools import lru_cache
-from operator import attrgetter
-from typing import Final, cast
+from collections.abc import Iterator
+from typing import Final
 
 import torch
 import torch.nn.functional as F
 
 from ...engine.evaluate import Environment, evaluate
-from ...engine.extents import Extents
-from ...engine.normal_form import Bound, Structure
-from ...engine.recent import Recent
 from ...formula.nodes import Node
 from ...formula.watched import PLAIN
 from ..call import Call
-from .formula import Field, Formulas, formulas
+from .formula import Formulas, formulas
 from .plan import Group, Piece, Range
 
 LOG2E: Final = 1 / math.log(2)
-_REMEMBERED_BYTES: Final = 32 << 20
-
-Key = tuple[object, ...]
-
-
-Memory = Recent[Key, torch.Tensor]
-
-
-def memory_of(form: Bound, extents: Extents, dtype: torch.dtype) -> Memory:
-    """The memory for tiles of a call, kept for later calls if no tensor is read."""
-    if form.structure.tables:
-        return Recent(_REMEMBERED_BYTES, attrgetter("nbytes"))
-    return _kept_memory(
-        form.structure, cast("tuple[int | float, ...]", form.values), extents, dtype
-    )
-
-
-@lru_cache(maxsize=4)
-def _kept_memory(
-    structure: Structure, numbers: tuple[int | float, ...], extents: Extents, dtype: torch.dtype
-) -> Memory:
-    return Recent(_REMEMBERED_BYTES, attrgetter("nbytes"))
 
 
 class Elements:
@@ -56,16 +29,14 @@ class Elements:
 
     unit: float = LOG2E
 
-    def __init__(self, call: Call, group: Group, dtype: torch.dtype, memory: Memory) -> None:
+    def __init__(self, call: Call, group: Group, dtype: torch.dtype) -> None:
         heads = range(call.extents.heads) if group.heads is None else group.heads
         self.indices = {
             "batch": torch.arange(*group.batch).view(-1, 1, 1, 1),
             "head": torch.tensor(list(heads)).view(1, -1, 1, 1),
         }
-        self.members = (group.batch, group.heads)
         self.dtype = dtype
         self.weighted = call.weight.formula is not None
-        self.memory = memory
         self.formulas: Formulas = formulas(call.form.structure)
         self.values = call.form.values
 
@@ -91,10 +62,7 @@ class Elements:
         """
         if not masked:
             return
-        ceiling = self._shared(
-            self.formulas.mask, "mask", rows, masked, lambda: self._ceiling(rows, masked)
-        )
-        for part, limit in _beside(scores, first, ceiling, masked):
+        for part, limit in _beside(scores, first, self._ceiling(rows, masked), masked):
             # Not an addition: +inf - inf would be NaN. Not `masked_fill_`: 20 times slower here.
             torch.minimum(part, limit, out=part)
             if self.has_bias and has_nan(part):
@@ -106,67 +74,23 @@ class Elements:
         """Put 0 into `weights` where the mask drops a pair; arguments as of `mask`."""
         if not masked:
             return
-        kept = self._shared(
-            self.formulas.mask, "keep", rows, masked, lambda: self._kept(rows, masked)
-        )
-        for part, factor in _beside(weights, first, kept, masked):
+        for part, factor in _beside(weights, first, self._kept(rows, masked), masked):
             part.mul_(factor)
             if has_nan(part):
                 part.masked_fill_(factor == 0, 0.0)
 
-    def additive_mask(self, rows: Range, piece: Piece) -> torch.Tensor | None:
-        """The term added to scores under an additive bias, -inf where a pair is dropped.
-
-        Broadcastable to `[batch, heads, rows, columns]`. None if some query keeps no key, for which
-        `scaled_dot_product_attention` is undefined.
-        """
-
-        def make() -> torch.Tensor:
-            if not piece.masked:
-                return self._natural_field(rows, piece.columns)
-            dropped = self._dropped(rows, piece)
-            nothing_kept = bool((dropped.amax(dim=-1) < 0).any())
-            if nothing_kept:
-                return dropped.new_empty(0)
-            if not self.formulas.fields:
-                return dropped
-            added = dropped + self._natural_field(rows, piece.columns)
-            return added.masked_fill(dropped < 0, float("-inf")) if has_nan(added) else added
-
-        columns = (piece.columns, *piece.masked)
-        mask = self._shared(self.formulas.together, "additive", rows, columns, make)
-        return mask if mask.numel() else None
-
     def kept(self, rows: Range, piece: Piece) -> torch.Tensor:
         """True where the mask keeps a pair, over the columns of a piece; broadcastable."""
-        return self._dropped(rows, piece) == 0
-
-    def _dropped(self, rows: Range, piece: Piece) -> torch.Tensor:
-        """-inf where the mask drops a pair, else 0, over the columns of a piece."""
-        ceiling = self._ceiling(rows, piece.masked).clamp_(max=0)
-        whole = ceiling.new_zeros(*ceiling.shape[:-1], piece.columns[1] - piece.columns[0])
-        for part, dropped in _beside(whole, piece.columns[0], ceiling, piece.masked):
-            part.copy_(dropped)
-        return whole
-
-    def _natural_field(self, rows: Range, columns: Range) -> torch.Tensor:
-        values = self.evaluate(self.formulas.fields[0].formula, rows, (columns,)).to(self.dtype)
-        # A formula without indices is one number, which torch's attention does not broadcast.
-        return values.view(values.shape or (1, 1, 1, 1))
+        return self._kept(rows, (piece.columns,)) > 0
 
     def field(self, number: int, rows: Range, columns: Range) -> torch.Tensor:
         """A field of the bias over a tile, in units of scores where it is added to a logarithm.
 
         Broadcastable to `[batch, heads, rows, columns]`; not to be written to.
         """
-        part = self.formulas.fields[number]
         factor = self.unit if self.formulas.additive and not self.weighted else 1.0
-
-        def make() -> torch.Tensor:
-            values = self.evaluate(part.formula, rows, (columns,))
-            return values if factor == 1.0 else values * factor
-
-        return self._shared(part, (number, factor), rows, (columns,), make)
+        values = self.evaluate(self.formulas.fields[number], rows, (columns,))
+        return values if factor == 1.0 else values * factor
 
     def biased(self, scores: torch.Tensor, rows: Range, columns: Range) -> torch.Tensor:
         """The bias at `scores` `[batch, heads, rows, columns]`, a new contiguous tensor."""
@@ -228,27 +152,10 @@ class Elements:
     def _kept(self, rows: Range, masked: tuple[Range, ...]) -> torch.Tensor:
         """1 where the mask keeps a pair, 0 where it drops it."""
         environment = Environment(self.at(rows, masked), self.values)
-        kept = evaluate(self.formulas.mask.formula, environment)
+        kept = evaluate(self.formulas.mask, environment)
         width = sum(end - first for first, end in masked)
         kept = kept.expand(*(kept.shape[:-1] or (1, 1, 1)), width)
         return kept.to(self.dtype)
-
-    def _shared(
-        self,
-        part: Field,
-        name: object,
-        rows: Range,
-        columns: tuple[Range, ...],
-        make: Callable[[], torch.Tensor],
-    ) -> torch.Tensor:
-        """The result of `make`, remembered from a tile at the same distance."""
-        if not part.by_distance:
-            return make()
-        distances = tuple([(a - rows[0], b - rows[0]) for a, b in columns])
-        members = self.members if part.of_members else None
-        key = (name, members, rows[1] - rows[0], distances)
-        found = self.memory.recall(key)
-        return self.memory.keep(key, make()) if found is None else found
 
 
 def _beside(

@@ -1,8 +1,6 @@
-"""Bias formulas for the CPU backend: split at the score, and checked for dependence on distances.
+"""Bias formulas for the CPU backend, split at the score.
 
-A *field* is a part of a bias that does not read the score, such as `slopes[head] * (k - q)`. Like
-a mask, it depends on the indices alone. If it depends on q and k only through their difference,
-tiles at the same distance share its values.
+A *field* is a part of a bias that does not read the score, such as `slopes[head] * (k - q)`.
 """
 
 from __future__ import annotations
@@ -17,21 +15,6 @@ from ...engine.normal_form import Structure
 from ...formula import nodes
 from ...formula.nodes import Node
 from ...formula.parameters import Slot, Table
-from ...formula.separation import by_distance
-
-
-@dataclass(frozen=True)
-class Field:
-    """A formula of the indices alone.
-
-    Attributes:
-        by_distance: it reads q and k only through q - k.
-        of_members: it reads the batch or the head.
-    """
-
-    formula: Node
-    by_distance: bool
-    of_members: bool
 
 
 @dataclass(frozen=True)
@@ -43,14 +26,12 @@ class Formulas:
         bias: the bias with field i replaced by a read, without indices, of slot `slots + i`.
         fields: the parts of the bias that do not read the score.
         additive: the bias is the score, or the score plus the only field.
-        together: the joint dependence of mask and fields.
     """
 
-    mask: Field
+    mask: Node
     bias: Node
-    fields: tuple[Field, ...]
+    fields: tuple[Node, ...]
     additive: bool
-    together: Field
 
 
 @lru_cache(maxsize=1024)
@@ -60,18 +41,7 @@ def formulas(structure: Structure) -> Formulas:
     bias = _split(structure.bias, found, len(structure.slots))
     only = nodes.add(nodes.SCORE, _placeholder(len(structure.slots)))
     additive = bias.op == "score" or (len(found) == 1 and bias == only)
-    mask, fields = _field(structure.mask), tuple([_field(formula) for formula in found])
-    parts = (mask, *fields)
-    together = Field(
-        structure.mask,
-        by_distance=all(part.by_distance for part in parts),
-        of_members=any(part.of_members for part in parts),
-    )
-    return Formulas(mask, bias, fields, additive, together)
-
-
-def _field(formula: Node) -> Field:
-    return Field(formula, by_distance(formula), bool(formula.indices() & {"batch", "head"}))
+    return Formulas(structure.mask, bias, tuple(found), additive)
 
 
 def differentiated(structure: Structure, tables: tuple[int, ...]) -> tuple[Node, tuple[Node, ...]]:
