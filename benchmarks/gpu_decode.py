@@ -89,11 +89,17 @@ def contenders(case: Case) -> dict[str, Callable[..., torch.Tensor]]:
         moved = mask.shift(q=lengths - case.queries)
         return {"maskalg": partial(ma.attention, score=moved, pages=pages)}
     if case.padded:
+        from transformers.masking_utils import bidirectional_mask_function
+
         from maskalg.integrations.transformers import make_mask
 
         kept = torch.ones(case.batch, case.keys, dtype=torch.bool, device="cuda")
         kept[0, : case.keys // 4] = False
-        padded = make_mask(case.batch, case.queries, case.keys, offset, attention_mask=kept).score
+        real = make_mask(
+            case.batch, case.queries, case.keys, attention_mask=kept,
+            mask_function=bidirectional_mask_function,
+        )  # fmt: skip
+        padded = mask.shift(q=offset) & real.score
         dense = partial(
             scaled_dot_product_attention, attn_mask=kept[:, None, None], enable_gqa=True
         )

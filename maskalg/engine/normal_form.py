@@ -247,6 +247,11 @@ def known(key: str) -> Structure | None:
     return _STRUCTURES.recall(key)
 
 
+def shared(structure: Structure) -> Structure:
+    """The structure with this key that this process knows: the given one, if it knows none."""
+    return _STRUCTURES.recall(structure.key) or _STRUCTURES.keep(structure.key, structure)
+
+
 def _bound(expression: Expression) -> Bound:
     key, distinct = keyed(expression)
     structure = _STRUCTURES.recall(key)

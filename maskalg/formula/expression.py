@@ -205,8 +205,9 @@ class Expression(Shown):
             made = self.__dict__.get("_formulas") if name in _FORMULAS else None
             if made is None:
                 raise no_attribute(type(self).__name__, name)
-            # At once: formulas and label share their parameters, and threads may ask together.
-            self.__dict__.update(zip(_FORMULAS, made(), strict=True))
+            # Formulas and label share their parameters: of threads that ask, one makes them all.
+            parts = self.__dict__.setdefault("_made", made())
+            self.__dict__.update(zip(_FORMULAS, parts, strict=True))
             return self.__dict__[name]
 
     def __getstate__(self) -> tuple[Node, Node, Label]:

@@ -57,16 +57,28 @@ def mask(mask_mod: Callable[..., Any], *, opaque: bool = False) -> Mask:
         return of_block_mask(mask_mod, partial(mask, opaque=opaque))
     if opaque:
         return formula(_taken("mask", mask_mod))
+    known = traced_before(mask_mod)
+    if known is not None:
+        return known
     from .trace import trace
 
-    found = trace(mask_mod, scored=False).found
-    if found.kind != "bool":
+    node = trace(mask_mod, scored=False).formula
+    if node.kind != "bool":
         raise errors.MaskTypeError(
-            f"ma.mask: the function returns a value of kind {found.kind}, expected a truth value. "
+            f"ma.mask: the function returns a value of kind {node.kind}, expected a truth value. "
             "Write `x != 0` for a truth value, torch.where(condition, 1.0, 0.0) for a number."
         )
-    if isinstance(found, Node):
-        return formula(found)
+    return formula(node)
+
+
+def traced_before(mask_mod: Callable[..., Any]) -> Mask | None:
+    """The mask of a function with the same code as one traced before; None if there is none, or if
+    the function's other values could make another formula."""
+    from .memory import recalled, signature_of
+
+    found = recalled(signature_of(mask_mod), scored=False)
+    if found is None or found.kind != "bool":
+        return None
 
     def formulas() -> tuple[Node, Node, Label]:
         node = found.node()

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import torch
 
-from ..engine.normal_form import Bound, Structure, bound, keyed
+from ..engine.normal_form import Bound, Structure, bound, keyed, shared
 from ..engine.recent import Recent
 from ..formula import nodes
 from ..formula.expression import Expression
@@ -68,7 +68,7 @@ def signature_of(function: Callable[..., Any]) -> Signature | None:
 class _Walk:
     """Visits the captured values of a function, in a fixed order.
 
-    A step of decoding walks its mask once, so that calls are few here.
+    Each step of decoding waits for such a walk: `key += (…)` costs no call, as `append` does.
     """
 
     def __init__(self) -> None:
@@ -111,6 +111,8 @@ class _Walk:
         return False
 
     def _tensor(self, tensor: torch.Tensor) -> None:
+        if tensor.layout != torch.strided:
+            raise _Unlike  # tracing refuses it
         place = ("tensor", id(tensor))
         if not self._again(place):
             self.key += (tensor.dtype, tensor.ndim, tensor.device, tensor.requires_grad)
@@ -186,7 +188,7 @@ class Template:
 
     @cached_property
     def normal_form(self) -> tuple[Structure, tuple[int, ...]]:
-        """The structure of the formula as a mask, and the captured value in each of its slots."""
+        """The structure of the formula as a mask, and the index of the value in each slot."""
         mask = Expression(self.node, nodes.SCORE, Label("formula", (self.node,)))
         _, parameters = keyed(mask)
         return bound(mask).structure, tuple([self.sources[id(p)] for p in parameters])
@@ -222,7 +224,7 @@ class Filled:
         """The normal form of the formula as a mask."""
         structure, sources = self.template.normal_form
         values = self.values
-        return Bound(structure, tuple([values[source] for source in sources]))
+        return Bound(shared(structure), tuple([values[source] for source in sources]))
 
 
 def recalled(signature: Signature | None, scored: bool) -> Filled | None:

@@ -20,7 +20,7 @@ from .bounds import Bounds
 from .captures import Captures, name_of
 from .meanings.operations import Formulas, refuse_changes_in_place
 from .meanings.rules import lifted
-from .memory import Filled, recalled, remember, signature_of
+from .memory import recalled, remember, signature_of
 from .recorder import Key, NeedsValue, NoRandomness, Reads, Recorder
 
 ARGUMENTS = (("b", nodes.BATCH), ("h", nodes.HEAD), ("q_idx", nodes.Q), ("kv_idx", nodes.K))
@@ -31,18 +31,13 @@ class Traced:
     """The result of tracing a function.
 
     Attributes:
-        found: the formula of the function's result; captured numbers and tensors are its
-            parameters.
+        formula: of the function's result; captured numbers and tensors are its parameters.
         constants: how many captured values Python itself needed (in a loop, `if`, `math.sqrt`),
             and which are therefore constants of the formula; None where all numbers are.
     """
 
-    found: Node | Filled
+    formula: Node
     constants: int | None
-
-    @property
-    def formula(self) -> Node:
-        return self.found.node() if isinstance(self.found, Filled) else self.found
 
 
 def trace(function: Callable[..., Any], *, scored: bool) -> Traced:
@@ -58,7 +53,7 @@ def trace(function: Callable[..., Any], *, scored: bool) -> Traced:
     signature = signature_of(function)
     known = recalled(signature, scored)
     if known is not None:
-        return Traced(known, 0)
+        return Traced(known.node(), 0)
     constants: frozenset[Key] | None = frozenset()
     while True:
         try:

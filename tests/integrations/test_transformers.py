@@ -279,12 +279,41 @@ def test_a_new_step_reads_nothing_from_the_device(name):
             make_mask(2, 14, 16, offset, 0, mask_function=function, attention_mask=kept)
 
 
-def test_errors_name_the_function_of_the_model():
+def test_errors_are_those_of_the_function_of_the_model():
     def chosen(b, h, q_idx, kv_idx):
         return q_idx >= undefined  # noqa: F821
 
-    with pytest.raises(ma.MaskTypeError, match=r"^chosen could not be traced: NameError"):
-        make_mask(1, 4, 8, 4, 1, mask_function=chosen, attention_mask=torch.ones(1, 8))
+    def three(b, q_idx, kv_idx):
+        return q_idx >= kv_idx
+
+    kept = torch.ones(1, 8)
+    for function, told in (
+        (chosen, "^chosen could not be traced: NameError"),
+        (three, r"three takes \(b, q_idx, kv_idx\)"),
+        (lambda b, h, q_idx, kv_idx: q_idx + 0.5, "returns a value of kind real"),
+    ):
+        for _ in range(2):
+            with pytest.raises(ma.MaskTypeError, match=told):
+                make_mask(1, 4, 8, 4, 1, mask_function=function, attention_mask=kept)
+    for _ in range(3):
+        make_mask(1, 4, 8, 3, attention_mask=kept)
+        with pytest.raises(ma.MaskTypeError, match=r"shift\(q=…\)"):
+            make_mask(1, 4, 8, 3.0, attention_mask=kept)
+
+
+def test_functions_that_are_traced_in_each_step():
+    class Window:
+        width = 3
+
+        def __call__(self, b, h, q_idx, kv_idx):
+            return (q_idx >= kv_idx) & (q_idx - kv_idx < self.width)
+
+    kept = padding("left", 2, 8, 3)
+    for width in (3, 5, 2):
+        Window.width = width
+        mask = make_mask(2, 4, 8, 4, mask_function=Window(), attention_mask=kept).score
+        wanted = (ma.causal & ma.sliding(width)).shift(q=4) & ma.padding.from_mask(kept)
+        assert torch.equal(mask.to_dense(4, 8, batch=2), wanted.to_dense(4, 8, batch=2))
 
 
 def test_layers_share_one_mask(monkeypatch):

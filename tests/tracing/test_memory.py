@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import maskalg as ma
+from maskalg.engine import normal_form
 from maskalg.engine.normal_form import bound
 from maskalg.engine.recent import Recent
 from maskalg.tracing import memory
@@ -199,6 +200,35 @@ def test_formulas_that_are_made_when_asked_for(traces):
         assert (ma.causal & ma.mask(pairs(*given))) == (ma.causal & first)
         with pytest.raises(AttributeError):
             _ = ma.mask(pairs(*given)).mask_nodes
+
+
+def test_threads_that_ask_for_formulas_get_the_same():
+    one, again = (ma.mask(back(7)) for _ in range(2))
+    make, other = vars(again)["_formulas"], []
+
+    def interrupted():
+        vars(again)["_formulas"] = make
+        other.extend([again.mask_node, again.label])  # as another thread would
+        return make()
+
+    vars(again)["_formulas"] = interrupted
+    assert again.mask_node is other[0] and again.label is other[1] and again == one
+
+
+def test_a_structure_that_was_forgotten_is_one_again(monkeypatch):
+    ma.mask(back(7))
+    before = bound(ma.mask(back(7))).structure
+    monkeypatch.setattr(normal_form, "_STRUCTURES", Recent(4096))
+    late, moved = ma.mask(back(7)), ma.mask(back(7)).bind(window=9)
+    assert bound(late).structure is bound(moved).structure is before
+
+
+def test_sparse_tables_are_refused_where_a_dense_one_was_traced():
+    kept = torch.rand(8, 8)
+    ma.mask(lambda b, h, q, k: kept[q, k] > 0)
+    kept = kept.to_sparse()
+    with pytest.raises(ma.MaskTypeError, match="sparse_coo"):
+        ma.mask(lambda b, h, q, k: kept[q, k] > 0)
 
 
 def test_no_tensor_is_kept_alive():

@@ -121,8 +121,8 @@ class Elements:
     def evaluate(self, formula: Node, rows: Range, columns: tuple[Range, ...]) -> torch.Tensor:
         """A part of the bias without scores, over `rows` and the ranges of `columns` in a line.
 
-        Entries of a table of another class are copied: its own operations would add them to scores,
-        as often as the class keeps them.
+        Entries of a table of another class are copied into a tensor, since the class decides what
+        adding them to scores in place does: torch's `TwoTensor` adds twice.
         """
         found = evaluate(formula, self.environment(rows, columns))
         if type(found) in PLAIN:

@@ -17,7 +17,7 @@ from transformers.masking_utils import causal_mask_function
 
 from ...errors import MaskTypeError, MaskValueError
 from ...tracing import mask as traced
-from ...tracing.captures import name_of
+from ...tracing import traced_before
 from ...values.algebra import Mask, Score
 from ...values.masks.padding import real_bounds
 from .. import messages
@@ -140,44 +140,59 @@ def _built(
     kv_length: int,
     attention_mask: torch.Tensor | None,
 ) -> Mask | Score:
-    """A function, or the mask in its place, without padding, where queries and keys begin."""
+    """The mask of a function, or the mask that `use_mask` gave in its place, moved to where queries
+    and keys begin, and without padding."""
     function, config = given
-    mask = own_mask(config)
-    if mask is not None and kv_offset:
+    own = own_mask(config)
+    if own is not None and kv_offset:
         raise MaskValueError(
-            f"use_mask gave the model {mask!r}, and the cache has dropped keys 0 to "
+            f"use_mask gave the model {own!r}, and the cache has dropped keys 0 to "
             f"{kv_offset - 1}, which the mask might keep. Use a cache without a window: "
             "model.generate(..., past_key_values=DynamicCache())."
         )
-    if isinstance(q_offset, torch.Tensor):
-        # A static cache adds to its own tensor as the first layer writes its keys.
-        q_offset = q_offset.clone()
     kept = None
     if attention_mask is not None:
         kept = _padded(attention_mask, kv_length + kv_offset)
         # A copy, once: kernels would copy rows that lie apart in each layer.
         kept = kept[:, kv_offset:].contiguous() if kv_offset else kept
-    known = causal_mask_function if function is None else by_place(function)
-    if mask is None and not isinstance(q_offset, torch.Tensor):
-        # One function, so that a step with other numbers is known as a whole.
-        if q_offset or kv_offset:
-            known = _shifted(known, q_offset, kv_offset)
-        return traced(known if kept is None else _real(known, kept))
-    # Whether a tensor's places are below 0, where torch reads from the end, would be looked up.
-    mask = (traced(known) if mask is None else mask).shift(q=q_offset, kv=kv_offset)
+    if own is not None:
+        return _composed(own, q_offset, kv_offset, kept)
+    function = causal_mask_function if function is None else by_place(function)
+    if type(q_offset) is not int or type(kv_offset) is not int:
+        return _composed(traced(function), q_offset, kv_offset, kept)
+    # Composed as one function, all of a step's mask is known if a step before was like it.
+    whole = _shifted(function, q_offset, kv_offset) if q_offset or kv_offset else function
+    whole = whole if kept is None else _real(whole, kept)
+    known = traced_before(whole)
+    if known is not None:
+        return known
+    mask = traced(function)  # errors are those of the model's own function
+    if traced_before(function) is None:
+        return _composed(mask, q_offset, kv_offset, kept)
+    return traced(whole)
+
+
+def _composed(
+    mask: Mask | Score, q_offset: int | torch.Tensor, kv_offset: int, kept: torch.Tensor | None
+) -> Mask | Score:
+    """The mask moved and without padding, as an expression."""
+    if isinstance(q_offset, torch.Tensor):
+        # A static cache adds to its own tensor as the first layer writes its keys.
+        q_offset = q_offset.clone()
+    mask = mask.shift(q=q_offset, kv=kv_offset)
     return mask if kept is None else mask & traced(_real(_everything, kept))
 
 
 def _shifted(function: MaskFunction, q_shift: int, kv_shift: int) -> MaskFunction:
+    """The function at later positions; `Structure.moves` knows the names of the numbers."""
+
     def of_queries(b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
         return function(b, h, q_idx + q_shift, kv_idx)
 
     def of_both(b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
         return function(b, h, q_idx + q_shift, kv_idx + kv_shift)
 
-    shifted = of_both if kv_shift else of_queries
-    shifted.__name__ = name_of(function)  # in errors
-    return shifted
+    return of_both if kv_shift else of_queries
 
 
 def _real(function: MaskFunction, padding_mask: torch.Tensor) -> MaskFunction:
@@ -193,7 +208,6 @@ def _real(function: MaskFunction, padding_mask: torch.Tensor) -> MaskFunction:
         past = (past_real[b] > kv_idx) | padding_mask[b, kv_idx]
         return function(b, h, q_idx, kv_idx) & (kv_idx >= first_real[b]) & past
 
-    real.__name__ = name_of(function)
     return real
 
 
