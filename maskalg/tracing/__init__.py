@@ -62,7 +62,7 @@ def mask(mask_mod: Callable[..., Any], *, opaque: bool = False) -> Mask:
         return known
     from .trace import trace
 
-    node = trace(mask_mod, scored=False).formula
+    node = trace(mask_mod, scored=False)
     if node.kind != "bool":
         raise errors.MaskTypeError(
             f"ma.mask: the function returns a value of kind {node.kind}, expected a truth value. "
@@ -113,7 +113,7 @@ def score(score_mod: Callable[..., Any], *, opaque: bool = False) -> Bias | Scor
     from .trace import trace
 
     try:
-        node = trace(score_mod, scored=True).formula
+        node = trace(score_mod, scored=True)
     except errors.MaskalgError as error:
         raise messages.of_score(error)  # noqa: B904
     if node.kind == "bool":

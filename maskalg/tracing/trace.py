@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
 from traceback import walk_tb
 from typing import Any
 
@@ -26,22 +25,11 @@ from .recorder import Key, NeedsValue, NoRandomness, Reads, Recorder
 ARGUMENTS = (("b", nodes.BATCH), ("h", nodes.HEAD), ("q_idx", nodes.Q), ("kv_idx", nodes.K))
 
 
-@dataclass(frozen=True)
-class Traced:
-    """The result of tracing a function.
-
-    Attributes:
-        formula: of the function's result; captured numbers and tensors are its parameters.
-        constants: how many captured values Python itself needed (in a loop, `if`, `math.sqrt`),
-            and which are therefore constants of the formula; None where all numbers are.
-    """
-
-    formula: Node
-    constants: int | None
-
-
-def trace(function: Callable[..., Any], *, scored: bool) -> Traced:
+def trace(function: Callable[..., Any], *, scored: bool) -> Node:
     """The formula of `mask_mod(b, h, q_idx, kv_idx)`, or of a `score_mod` when `scored`.
+
+    Captured numbers and tensors are its parameters. Numbers that Python itself needs (in a loop, an
+    `if`, `math.sqrt`) are constants; if that is not enough, all numbers are.
 
     Raises:
         TypeError: `function` is not callable, or does something that no formula expresses.
@@ -53,7 +41,7 @@ def trace(function: Callable[..., Any], *, scored: bool) -> Traced:
     signature = signature_of(function)
     known = recalled(signature, scored)
     if known is not None:
-        return Traced(known.node(), 0)
+        return known.node()
     constants: frozenset[Key] | None = frozenset()
     while True:
         try:
@@ -71,7 +59,7 @@ def trace(function: Callable[..., Any], *, scored: bool) -> Traced:
         else:
             if signature is not None and constants == frozenset():
                 remember(signature, scored, node, recorder, bounds)
-            return Traced(node, _count(constants))
+            return node
 
 
 def _failed(function: Callable[..., Any], reason: Exception, scored: bool) -> errors.MaskTypeError:
@@ -130,10 +118,6 @@ def _signature(function: Callable[..., Any]) -> inspect.Signature | None:
         return inspect.signature(function)
     except (TypeError, ValueError):
         return None
-
-
-def _count(constants: frozenset[Key] | None) -> int | None:
-    return None if constants is None else len(constants)
 
 
 def _attempt(
