@@ -26,9 +26,10 @@ COMPILED = (
     *(f"backward_{of}-gfx942" for of in ("queries", "keys", "entries")),
 )
 # Imports; each kernel launched twice, for Hopper and for others; kernels compiled for NVIDIA and
-# AMD; operators under torch.compile; several processes; transformers.
+# AMD; torch's graph trees; operators under torch.compile; several processes; transformers.
 SHORT = (
     "tests/package/test_imports.py",
+    "tests/engine/test_graphs.py",
     f"{LAUNCHES}::test_on_hopper",
     f"{LAUNCHES}::test_elsewhere",
     f"{LAUNCHES}::test_merged_parts",
@@ -50,6 +51,7 @@ SHORT = (
 )
 WHOLE = (
     "tests/package/test_imports.py",
+    "tests/engine",
     "tests/backends",
     "tests/codegen",
     "tests/operators",
