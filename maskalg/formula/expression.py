@@ -113,7 +113,7 @@ _FORMULAS: Final = ("mask_node", "bias_node", "label")
 class Expression(Shown):
     """A mask, a bias or a score: two formulas with their values. Never changed in place.
 
-    The formulas of one that `normal_form.of_form` made are there once they are asked for.
+    An expression of `normal_form.of_form` makes its formulas when something asks for them.
 
     `kind` says which of the three it is. `operands` are the masks joined by the `&`, `|`, `^` or
     `~` of a mask; a mask that was bound, shifted, moved or pickled has none.
