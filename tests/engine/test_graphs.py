@@ -69,9 +69,13 @@ def test_torch_has_the_stream():
 
 @pytest.mark.parametrize("allocate", [False, True])
 def test_nothing_is_kept(allocate, monkeypatch):
+    ids = torch.arange(300) // 100
+    form = bound(ma.causal & ma.document(ids))
+    before = define._form_of(form.structure.key, [ids], [], [])  # of a call without graph trees
     for module in (memory, define, rung):
         monkeypatch.setattr(module, "trees_allocate", lambda: allocate)
-    ids = torch.arange(300) // 100
+    after = define._form_of(form.structure.key, [ids], [], [])
+    assert (before.remembered is after.remembered) is not allocate
     found = memory.Memory(4)
     made = [found.of_tensors(("key",), (ids,), object) for _ in range(2)]
     assert (made[0] is made[1]) is not allocate
@@ -79,10 +83,6 @@ def test_nothing_is_kept(allocate, monkeypatch):
     key = ("a key of this test", allocate)
     constants = [memory.constant(key, ids.device, lambda: (ids.clone(),)) for _ in range(2)]
     assert (constants[0] is constants[1]) is not allocate
-
-    form = bound(ma.causal & ma.document(ids))
-    forms = [define._form_of(form.structure.key, [ids], [], []) for _ in range(2)]
-    assert (forms[0].remembered is forms[1].remembered) is not allocate
 
     monkeypatch.setattr(rung, "_KNOWN", Recent(64))
     by_digits, extents = bound(ma.neighborhood((64, 64), 5)), Extents(4096, 4096, 1, 1)

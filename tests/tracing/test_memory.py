@@ -224,11 +224,13 @@ def test_a_structure_that_was_forgotten_is_one_again(monkeypatch):
 
 
 def test_sparse_tables_are_refused_where_a_dense_one_was_traced():
-    kept = torch.rand(8, 8)
-    ma.mask(lambda b, h, q, k: kept[q, k] > 0)
-    kept = kept.to_sparse()
+    def positive(table):
+        return lambda b, h, q, k: table[q, k] > 0
+
+    table = torch.rand(8, 8)
+    ma.mask(positive(table))
     with pytest.raises(ma.MaskTypeError, match="sparse_coo"):
-        ma.mask(lambda b, h, q, k: kept[q, k] > 0)
+        ma.mask(positive(table.to_sparse()))
 
 
 def test_no_tensor_is_kept_alive():
