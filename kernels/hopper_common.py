@@ -20,8 +20,10 @@ from .runs import NO_TILE, Span, first_tile, next_tile
 ROWS = gl.constexpr(64)
 """Queries of a consumer: what one matrix instruction of a warpgroup computes."""
 
-block_layout = gl.NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=16, rank=4)
-"""How descriptors lay a block of half precision elements into shared memory."""
+
+def block_layout(columns):
+    """How descriptors lay blocks of half precision, in this many columns, into shared memory."""
+    return gl.NVMMASharedLayout(min(2 * columns, 128), element_bitwidth=16, rank=4)
 
 
 def byte_layout(columns):
@@ -132,12 +134,13 @@ class Options(NamedTuple):
     PAGE: gl.constexpr = 0
     PIECE: gl.constexpr = None
     FEW: gl.constexpr = 0
+    HELD: gl.constexpr = 0
 
 
 @gluon.constexpr_function
 def _sides(columns):
     """Widths of the tensors that hold a block of this many columns: powers of two."""
-    return [1 << bit for bit in range(8, 5, -1) if columns >> bit & 1]
+    return [1 << bit for bit in range(8, 4, -1) if columns >> bit & 1]
 
 
 @gluon.constexpr_function
@@ -159,7 +162,7 @@ def _side_of_blocks(desc, TILES: gl.constexpr, COLUMNS: gl.constexpr, BLOCK: gl.
 
 @gluon.jit
 def memory_of(desc, TILES: gl.constexpr, COLUMNS: gl.constexpr, BLOCK: gl.constexpr = None):
-    """Shared memory for this many blocks of a tensor; 192 columns are split into 128 and 64.
+    """Shared memory for this many blocks of a tensor; 160 columns are split into 128 and 32.
 
     A block has BLOCK rows if it is copied in pieces, else those of the descriptor.
     """

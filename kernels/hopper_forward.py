@@ -45,7 +45,6 @@ from .hopper_parts import (
     dots,
     first_width,
     no_sums,
-    rows_held,
     rows_of,
     scaled,
     store_sums,
@@ -99,6 +98,17 @@ class Row(NamedTuple):
     count: gl.tensor
 
 
+@gluon.constexpr_function
+def _held(wanted, columns, consumers, weighted, dtype):
+    """How many of a query's dimensions are multiplied from registers, if these suffice.
+
+    Products then read less from shared memory: at 256 dimensions they wait for it, and at 128 they
+    draw less power.
+    """
+    fits = wanted and consumers < 3 and not weighted and dtype.primitive_bitwidth == 16
+    return 128 if fits and columns in (128, 256) else 0
+
+
 @gluon.jit
 def _consume_row(C: gl.constexpr, w, done, i, turn, program, options):
     """The w-th row for consumer C, after `done` other rows: its 64 queries against every tile.
@@ -131,15 +141,11 @@ def _consume_row(C: gl.constexpr, w, done, i, turn, program, options):
     m = gl.full([ROWS], float("-inf"), gl.float32, by_row)
     l = gl.zeros([ROWS, 8], gl.float32, matrix_of(8))
     wait_until_filled(queries, done)
-    # If there are registers for it: the less a product reads from memory, the less power it draws.
-    HELD: gl.constexpr = (
-        options.CONSUMERS < 3 and options.HEAD_PAD == 128 and bits == 16 and not WEIGHTED
-    )
-    if HELD:
-        rows = rows_held(query, products, options.HEAD_DIM)
+    rows = rows_of(query, options.HEAD_DIM, options.HELD, products)
+    # Queries in registers leave their memory to those of the next row.
+    FREED: gl.constexpr = options.HELD >= options.HEAD_DIM and not options.OUTPUT_OVER_QUERIES
+    if FREED:
         release(queries.free.index(0))
-    else:
-        rows = rows_of(query, options.HEAD_DIM)
     row = Row(
         batch, head, q_rows[:, None], q0, kv_len, call.S, held, unit, rows, zero, span.first,
         lying.count,
@@ -151,7 +157,7 @@ def _consume_row(C: gl.constexpr, w, done, i, turn, program, options):
             early = entries_of(run.tile, row, options)
             stage = wait_until_filled(keys, i)
             key = block_at(keys.memory, stage)
-            score = dots(rows, key, zero, options.HEAD_DIM)
+            score = dots(rows, key, zero, options.HEAD_DIM, options.HELD)
             score = warpgroup_mma_wait(0, deps=[score])
             release(keys.free.index(stage))
             score = gl.convert_layout(score, scores, assert_trivial=True)
@@ -169,10 +175,10 @@ def _consume_row(C: gl.constexpr, w, done, i, turn, program, options):
                 )
                 i += 1
                 run = next_tile(run, span, NEXT_RUN, BLOCK_N)
-            if not HELD and not options.OUTPUT_OVER_QUERIES:
+            if not FREED and not options.OUTPUT_OVER_QUERIES:
                 release(queries.free.index(0))
             acc = multiplied(i - 1, p, acc, True, vals, options)
-        elif not HELD and not options.OUTPUT_OVER_QUERIES:
+        elif not FREED and not options.OUTPUT_OVER_QUERIES:
             release(queries.free.index(0))
     else:
         # The first tile is weighed in the loop too, beside a product that the next one drops.
@@ -185,7 +191,7 @@ def _consume_row(C: gl.constexpr, w, done, i, turn, program, options):
             )  # fmt: skip
             i += 1
             run = next_tile(run, span, NEXT_RUN, BLOCK_N)
-        if not HELD and not options.OUTPUT_OVER_QUERIES:
+        if not FREED and not options.OUTPUT_OVER_QUERIES:
             release(queries.free.index(0))
         if i > first:
             acc = multiplied(i - 1, p, acc, i - 1 > first, vals, options)
@@ -303,6 +309,7 @@ def hopper_forward(
     WEIGHTED: gl.constexpr,
     NORMALISED: gl.constexpr,
     OVERLAP: gl.constexpr,
+    HELD: gl.constexpr,
     APART: gl.constexpr,
     PAGE: gl.constexpr,
     PIECE: gl.constexpr,
@@ -314,8 +321,9 @@ def hopper_forward(
     once, draw rows from a counter that is zero before and after. With OUTPUT_OVER_QUERIES, for
     equal dimensions or keys of 192 and values of 128, both share memory. With OVERLAP a tile is
     weighed while the tile before is multiplied by its values; without, the other consumers hide
-    what a consumer waits for. APART, the first tile of a row is compiled by itself, before the
-    loop. LOOKED_UP, the hook MASKED looks bits of pairs up (`kept_bits.py`).
+    what a consumer waits for. HELD, queries are multiplied from registers where these suffice.
+    APART, the first tile of a row is compiled by itself, before the loop. LOOKED_UP, the hook
+    MASKED looks bits of pairs up (`kept_bits.py`).
 
     q, k, v and o are tensor descriptors of `[batch, heads, length, dim]` in blocks of 64 queries
     or BLOCK_N keys by HEAD_PAD or VALUE_PAD; lse `[batch, heads, q_len]` is contiguous float32, or
@@ -325,8 +333,8 @@ def hopper_forward(
 
     With a PAGE, keys and values lie in pages, and queries may be packed, as in `forward`, which
     also explains FEW; k and v are described in blocks of PIECE keys, of which pages and tiles are
-    made, by 64 dimensions. `packed_ptr` is the output's address if queries are packed, else None:
-    `head_step` rows of it from a head to the next, `row_step` from a query to the next.
+    made, by 64 dimensions at most. `packed_ptr` is the output's address if queries are packed, else
+    None: `head_step` rows of it from a head to the next, `row_step` from a query to the next.
 
     With float8 q and k, v comes from `float8_values`, in blocks of VALUE_PAD dimensions by BLOCK_N
     keys, o has half precision, and the weights are a softmax's.
@@ -374,5 +382,6 @@ def hopper_forward(
             OUTPUT_OVER_QUERIES, APART,
             HEAD_DIM=HEAD_PAD if FLOAT8 else HEAD_DIM, VALUE_DIM=VALUE_PAD if FLOAT8 else VALUE_DIM,
             LOOKED_UP=LOOKED_UP, PAGE=PAGE, PIECE=PIECE, FEW=FEW,
+            HELD=_held(HELD, HEAD_PAD, CONSUMERS, WEIGHTED, q_desc.dtype),
         ),
     )  # fmt: skip

@@ -14,16 +14,16 @@ from .hopper_common import ROWS, matrix_of
 
 
 @gluon.constexpr_function
-def _depths(size):
-    """First and width of the parts that products over dimensions sum up."""
+def _depths(size, held=0):
+    """First and width of the parts that products over dimensions sum up, the first `held` apart."""
     parts = []
     first = 0
-    left = (size + 15) // 16 * 16
-    while left > 0:
+    past = (size + 15) // 16 * 16
+    while first < past:
+        left = (held if first < held < past else past) - first
         width = 1 << (left.bit_length() - 1)
         parts.append((first, width))
         first += width
-        left -= width
     return parts
 
 
@@ -42,9 +42,9 @@ def _widths(size):
 
 
 @gluon.constexpr_function
-def products_of(size):
+def products_of(size, held=0):
     """How many products `dots` starts."""
-    return len(_depths(size))
+    return len(_depths(size, held))
 
 
 @gluon.constexpr_function
@@ -87,33 +87,26 @@ def _columns(block, FIRST: gl.constexpr, WIDTH: gl.constexpr):
 
 
 @gluon.jit
-def rows_of(block, SIZE: gl.constexpr):
-    """The rows of a block as `dots` reads them: in parts of their SIZE dimensions."""
-    PARTS: gl.constexpr = _depths(SIZE)
+def rows_of(block, SIZE: gl.constexpr, HELD: gl.constexpr = 0, layout: gl.constexpr = None):
+    """The rows of a block as `dots` reads them: in parts of their SIZE dimensions, the first HELD
+    in registers, for products with this layout."""
+    PARTS: gl.constexpr = _depths(SIZE, HELD)
     rows = ()
-    for part in gl.static_range(products_of(SIZE)):
-        rows = rows + (_columns(block, _first(PARTS, part), _width(PARTS, part)),)
-    return rows
-
-
-@gluon.jit
-def rows_held(block, layout: gl.constexpr, SIZE: gl.constexpr):
-    """Likewise in registers, for products with this layout."""
-    PARTS: gl.constexpr = _depths(SIZE)
-    rows = ()
-    for part in gl.static_range(products_of(SIZE)):
+    for part in gl.static_range(products_of(SIZE, HELD)):
         each = _columns(block, _first(PARTS, part), _width(PARTS, part))
-        rows = rows + (each.load(gl.DotOperandLayout(0, layout, k_width=2)),)
+        if _first(PARTS, part) < HELD:
+            each = each.load(gl.DotOperandLayout(0, layout, k_width=2))
+        rows = rows + (each,)
     return rows
 
 
 @gluon.jit
-def dots(rows, block, zero, SIZE: gl.constexpr):
+def dots(rows, block, zero, SIZE: gl.constexpr, HELD: gl.constexpr = 0):
     """Products of each row with each row of a block, over SIZE dimensions; `products_of` products
     are under way."""
     product = zero
-    PARTS: gl.constexpr = _depths(SIZE)
-    for part in gl.static_range(products_of(SIZE)):
+    PARTS: gl.constexpr = _depths(SIZE, HELD)
+    for part in gl.static_range(products_of(SIZE, HELD)):
         right = _columns(block, _first(PARTS, part), _width(PARTS, part)).permute((1, 0))
         product = warpgroup_mma(rows[part], right, product, use_acc=part > 0, is_async=True)
     return product

@@ -138,7 +138,7 @@ def tile_after(
         mbarrier.wait(turns.index(C), (turn & 1) ^ (1 if C == 0 else 0))
     mbarrier.wait(keys.ready.index(stage), phase)
     key = block_at(keys.memory, stage)
-    score = dots(row.query, key, row.zero, options.HEAD_DIM)
+    score = dots(row.query, key, row.zero, options.HEAD_DIM, options.HELD)
     mbarrier.wait(vals.ready.index(old), old_phase)
     value = value_of(vals.memory, old)
     operand = as_operand(p, output, dtype)

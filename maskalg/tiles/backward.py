@@ -91,10 +91,15 @@ def backward_tiles_for(
 
 # For heads of more than 128 dimensions, by kernel and size, whatever the pattern.
 _WIDE: Final = {
-    ("queries", 192): HopperBackwardTile(64, 3),
-    ("keys", 192): HopperBackwardTile(64, 3, divided=True),
-    ("queries", 256): HopperBackwardTile(64, 3, one_ring=True),
-    ("keys", 256): HopperBackwardTile(64, 2, divided=True),
+    "queries": {
+        160: HopperBackwardTile(64, 4, one_ring=True),
+        192: HopperBackwardTile(64, 3),
+        256: HopperBackwardTile(64, 3, one_ring=True),
+    },
+    "keys": {
+        192: HopperBackwardTile(64, 3, divided=True),
+        256: HopperBackwardTile(64, 2, divided=True),
+    },
 }
 
 
@@ -119,7 +124,7 @@ def hopper_backward_tile_for(
         tile = found.weighted_queries if of == "queries" else found.weighted_keys
         return tile if size in (96, 128) else None
     table = found.queries if of == "queries" else found.keys
-    return _WIDE.get((of, size)) or (of_size(table, size) or (None, None))[biased]
+    return of_size(_WIDE[of], size) or (of_size(table, size) or (None, None))[biased]
 
 
 def one_pass_for(

@@ -97,9 +97,13 @@ class Rows:
         return self._ends[0] > 1
 
 
+_NEXT: Final = {96: 128, 160: 256}
+
+
 def of_size(table: Mapping[int, _T], size: int) -> _T | None:
-    """The entry of a table for a size of heads; 96 takes that of 128 unless it has its own."""
-    return table.get(size, table.get(128) if size == 96 else None)
+    """The entry of a table for a size of heads; 96 and 160 take that of 128 and 256 unless they
+    have their own."""
+    return table.get(size, table.get(_NEXT.get(size, size)))
 
 
 @dataclass(frozen=True)

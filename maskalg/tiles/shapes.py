@@ -54,7 +54,9 @@ class HopperTile:
     each other's waits. With `turns` the consumers multiply one after the other. `persistent`
     programs draw rows of tiles one after another: a row's loads begin while the row before is
     computed. With `overlap` a consumer computes the weights of a tile while the tile before is
-    multiplied by its values; without, it waits, and other consumers or programs hide that.
+    multiplied by its values; without, it waits, and other consumers or programs hide that. With
+    `held`, one or two consumers whose rows have 128 or 256 dimensions multiply 128 dimensions of
+    their queries from registers; other rows never do.
     """
 
     consumers: int
@@ -66,6 +68,7 @@ class HopperTile:
     turns: bool
     persistent: bool
     overlap: bool = False
+    held: bool = True
 
 
 @dataclass(frozen=True)
@@ -150,16 +153,18 @@ def machine(architecture: str) -> Machine:
     return "warps" if architecture in ("sm_80", "sm_87") else "small"
 
 
-SIZES: Final = (16, 32, 64, 96, 128, 192, 256)
+SIZES: Final = (16, 32, 64, 96, 128, 160, 192, 256)
 """The sizes of heads that tiles are chosen by: see `size_of`."""
 
 
 def size_of(dims: tuple[int, int]) -> int:
     """The size of heads with these dimensions of key and value: the larger one, rounded up to the
-    next of `SIZES`. Size 192 is for values of up to 128 (as in multi-head latent attention); with
-    wider values it is 256."""
+    next of `SIZES`. Keys of 129 to 192 take size 192 with values of up to 128 (as in multi-head
+    latent attention); with wider values size 160 or 256."""
     size = next(size for size in SIZES if max(dims) <= size)
-    return 256 if size == 192 and dims[1] > 128 else size
+    if size in (160, 192) and dims[1] <= 128:
+        return 192
+    return 256 if size == 192 else size
 
 
 def dims_of(size: int) -> tuple[int, int]:

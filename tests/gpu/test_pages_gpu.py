@@ -36,6 +36,7 @@ def test_random_cases(name, kind):
 _OTHERS = [
     ("causal", (64, 64)), ("window", (128, 128)), ("causal", (192, 128)), ("causal", (256, 256)),
     ("alibi", (128, 128)), ("softcap", (128, 128)), ("causal", (96, 80)),
+    ("causal", (160, 160)),
 ]  # fmt: skip
 
 

@@ -72,6 +72,7 @@ def test_neighbours_differ_in_one_respect():
         replace(HOPPER, turns=False),
         replace(HOPPER, persistent=True),
         replace(HOPPER, overlap=True),
+        replace(HOPPER, held=False),
     }
     assert set(neighbours("sm_90", KEYS_128, HopperBackwardTile(64, 2))) == {
         HopperBackwardTile(64, 3),

@@ -140,9 +140,10 @@ def power_of_two(size: int) -> int:
 def _row(size: int, dtype: torch.dtype) -> int:
     """Dimensions of a row in the shared memory of warp-specialised kernels.
 
-    Descriptors copy 64 elements of half precision or a power of two times as many.
+    They are a power of two or the sum of two, of 32 at least (`memory_of` in the kernels).
     """
-    return power_of_two(size) if size <= 128 or dtype == FLOAT8 else -(-size // 64) * 64
+    row = -(-size // 32) * 32
+    return row if size > 128 and row.bit_count() == 2 and dtype != FLOAT8 else power_of_two(size)
 
 
 def rows_as_pads(known: Mapping[str, Any]) -> dict[str, Any]:

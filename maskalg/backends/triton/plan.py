@@ -319,7 +319,7 @@ def backward_plan(structure: Structure, told: Told, inputs: Inputs) -> BackwardP
         pattern = as_counted(pattern, counted, gradients=True)
     short = elements_are_short(structure, style)
     # Two different wide dimensions other than those of size 192 were not measured.
-    special = short and (size < 256 or shape["HEAD_ROW"] == shape["VALUE_ROW"])
+    special = short and (size not in (160, 256) or shape["HEAD_ROW"] == shape["VALUE_ROW"])
 
     at = (arch, head_pad, element_bytes, pattern)
 

@@ -40,6 +40,7 @@ PATTERN: Final[Pattern] = replace(
     hopper={
         64: (dense.THREE_PROGRAMS, None),
         128: (_SHORT_ROWS, SHORT_DOCUMENTS),
+        160: (dense.TWO_CONSUMERS, dense.TWO_CONSUMERS),
         192: (dense.OVERLAPPED, dense.OVERLAPPED),
         256: (dense.WIDE_HEADS, dense.WIDE_HEADS),
     },

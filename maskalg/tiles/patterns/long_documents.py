@@ -18,6 +18,7 @@ PATTERN: Final[Pattern] = replace(
         64: (dense.THREE_AHEAD, dense.THREE_PROGRAMS),
         96: (dense.TWO_CONSUMERS, banded.SHORT_DOCUMENTS),
         128: (dense.OVERLAPPED, banded.SHORT_DOCUMENTS),
+        160: (dense.TWO_CONSUMERS, banded.SHORT_DOCUMENTS),
         192: (dense.OVERLAPPED, banded.SHORT_DOCUMENTS),
     },
     one_pass=(),

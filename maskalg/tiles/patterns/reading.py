@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from ..pattern import Pattern, Rows
@@ -9,6 +10,8 @@ from ..shapes import HopperBackwardTile, Tile
 from . import banded, dense
 
 _PROGRAMS: Final = (dense.THREE_PROGRAMS, dense.THREE_PROGRAMS)
+# What rows of the mask read takes the registers that queries would.
+_WIDE_HEADS: Final = replace(dense.WIDE_HEADS, held=False)
 _SHORT: Final = (banded.SHORT_DOCUMENTS, banded.SHORT_DOCUMENTS)
 _ANEW: Final = HopperBackwardTile(64, 2, consumers=1, anew=True)
 
@@ -30,8 +33,9 @@ PATTERN: Final = Pattern(
     hopper={
         64: _PROGRAMS,
         128: _SHORT,
+        160: _SHORT,
         192: _SHORT,
-        256: (dense.WIDE_HEADS, dense.WIDE_HEADS),
+        256: (_WIDE_HEADS, _WIDE_HEADS),
     },
     weighted={128: banded.SHORT_DOCUMENTS},
     float8={64: (dense.ROW_BY_ROW, dense.ROW_BY_ROW), 128: _SHORT},

@@ -101,7 +101,7 @@ def _of_hopper(tile: HopperTile) -> Iterator[Change]:
             }
     if tile.consumers > 1:
         yield {"turns": not tile.turns}
-    yield from ({name: not getattr(tile, name)} for name in ("persistent", "overlap"))
+    yield from ({name: not getattr(tile, name)} for name in ("persistent", "overlap", "held"))
 
 
 def _of_hopper_backward(tile: HopperBackwardTile) -> Iterator[Change]:

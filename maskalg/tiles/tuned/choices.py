@@ -93,6 +93,7 @@ def text(tile: Configuration) -> str:
             *(["turns"] if tile.turns else []),
             *(["persistent"] if tile.persistent else []),
             *(["overlap"] if tile.overlap else []),
+            *([] if tile.held else ["queries in memory"]),
         ]
         return ", ".join(words)
     words = [f"Gluon {tile.consumers}x64x{tile.block}", f"{tile.stages} stages"]

@@ -40,11 +40,16 @@ _NO_ROWS_DRAWN: Final = KernelSpec("maskalg_kernels.hopper_rows.no_rows_drawn")
 # Of keys in pages a tile is copied in pieces.
 _HOPPER_PAGES: Final = replace(
     HOPPER_FORWARD,
-    blocks={**HOPPER_FORWARD.blocks, "k": (1, 1, "PIECE", 64), "v": (1, 1, "PIECE", 64)},
+    blocks={
+        **HOPPER_FORWARD.blocks,
+        "k": (1, 1, "PIECE", "HEAD_PAD"),
+        "v": (1, 1, "PIECE", "VALUE_PAD"),
+    },
+    columns=64,
 )
 _FLOAT8_VALUES: Final = KernelSpec("maskalg_kernels.float8_values.float8_values")
 
-_OUTPUT_OVER_QUERIES: Final = ((192, 128), (192, 192), (256, 256))  # dimensions of rows
+_OUTPUT_OVER_QUERIES: Final = ((160, 160), (192, 128), (192, 192), (256, 256))  # dimensions of rows
 _NOTHING_MADE: Final[Mapping[str, Any]] = MappingProxyType({})
 _WORDS: Final = 32  # of four keys, of a program of `float8_values`: the most keys of a tile
 _REGISTERS: Final = 2**16  # of a multiprocessor of sm_90
@@ -198,6 +203,7 @@ def forward_constants(
         "TURNS": tile.turns,
         "PERSISTENT": tile.persistent,
         "OVERLAP": tile.overlap,
+        "HELD": tile.held,
         # A score that a formula follows is too much to compile twice, for two groups of warps.
         "APART": plan.hooks.additive or tile.consumers == 1,
         # Beside both, stages of wide heads would exceed a multiprocessor's memory.

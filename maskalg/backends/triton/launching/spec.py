@@ -19,6 +19,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import import_module
+from math import gcd
 from typing import Any, Final, Literal, NamedTuple
 
 import torch
@@ -92,10 +93,12 @@ class KernelSpec:
     Attributes:
         path: module and name, imported when needed, since Gluon may be missing.
         blocks: the blocks of its descriptors. Tensors `_ptr` among them may be passed as either.
+        columns: the most columns of a block that Gluon's descriptors copy at once, a power of two.
     """
 
     path: str
     blocks: Blocks = field(default_factory=dict)
+    columns: int = 256
 
     @cached_property
     def kernel(self) -> Any:
@@ -172,8 +175,8 @@ class KernelSpec:
         block = [constants[n] if isinstance(n, str) else n for n in self.blocks[name]]
         if not self.signature.gluon:
             return block, None
-        # Kernels copy a row of 192 elements in three pieces: blocks have sides of powers of two.
-        block[-1] &= -block[-1]
+        # Kernels copy a row of 160 elements in five pieces: blocks have sides of powers of two.
+        block[-1] = gcd(block[-1], self.columns)
         return block, _layout(block, dtype)
 
     def descriptor(self, name: str, tensor: torch.Tensor, constants: Mapping[str, Any]) -> Any:
@@ -214,5 +217,5 @@ def _layout(block: list[int], dtype: torch.dtype) -> Any:
     if dtype.itemsize == 1:
         return byte_layout(block[-1])
     if len(block) == 4:
-        return sum_layout if dtype == torch.float32 else block_layout
+        return sum_layout if dtype == torch.float32 else block_layout(block[-1])
     return row_layout if len(block) == 1 else shift_layout
