@@ -216,14 +216,14 @@ def test_an_assignment_to_two_names():
 
 
 ROW = "        if i > first:\n            acc = multiplied(i - 1"
-TURN = "            run = next_tile(run, span, NEXT_RUN, BLOCK_N)\n        if not HELD"
+TURN = "            run = next_tile(run, span, NEXT_RUN, BLOCK_N)\n        if not FREED"
 HOPPER = [
     (ROW, f"        i += 1\n{ROW}"),
     (ROW, f"        first = i = i + 1\n{ROW}"),
     (ROW, f"        if i > 5:\n            i += 1\n        if i > 5:\n            i -= 1\n{ROW}"),
     (TURN, TURN.replace("BLOCK_N", "2 * BLOCK_N")),
     (TURN, TURN.replace("NEXT_RUN", "OTHER")),
-    (TURN, TURN.replace("BLOCK_N)", "BLOCK_N) if HELD else run")),
+    (TURN, TURN.replace("BLOCK_N)", "BLOCK_N) if FREED else run")),
     (TURN, f"            span = other\n{TURN}"),
 ]
 
