@@ -12,6 +12,7 @@ from .attention import attention
 from .formula.derived import Derived
 from .formula.expression import Expression
 from .formula.parameters import Table
+from .formula.watched import transformed
 from .values.algebra import Bias, Mask, Score, everything
 from .values.weights import Weight, softmax
 
@@ -179,16 +180,29 @@ class _Held(Generic[Bound]):
         """The value with the tensors the module holds now."""
         if not self.names:
             return self.value
-        tensors = tuple([getattr(module, place) for place in self.places])
+        tensors = _held_by(module, self.places)
         if torch.compiler.is_compiling():
             _compiled_for(self.sharing)
             return self.value._bound_to(dict(zip(self.names, tensors, strict=True)))
         seen = _seen(tensors)
         if not all(a is b and c == d for (a, c), (b, d) in zip(seen, self.seen, strict=True)):
+            bound = self.value._bound_to(dict(zip(self.names, tensors, strict=True)))
+            if transformed() or not all(tensor.is_leaf for tensor in tensors):
+                return bound  # tensors of this call alone, which cannot be copied with the module
             # Kept, so that the old tensors are let go.
-            self.value = self.value._bound_to(dict(zip(self.names, tensors, strict=True)))
-            self.seen = seen
+            self.value, self.seen = bound, seen
         return self.value
+
+
+def _held_by(module: torch.nn.Module, places: tuple[str, ...]) -> tuple[torch.Tensor, ...]:
+    """The tensors of a module at these attributes."""
+    found: list[torch.Tensor] = []
+    for place in places:
+        tensor = getattr(module, place, None)
+        if tensor is None:
+            raise errors.module_without(place)
+        found.append(tensor)
+    return tuple(found)
 
 
 def _compiled_for(text: str) -> None:

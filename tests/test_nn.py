@@ -240,3 +240,37 @@ def test_derived_tables_follow_the_tensors_of_the_module():
     copied = copy.deepcopy(ma.nn.Attention(causal | ma.spans(old.clone())))
     copied.ids.copy_(new)
     torch.testing.assert_close(copied(q, q, q), wanted)
+
+
+def test_copies_after_calls_with_other_tensors():
+    """The tensors of a call may be of torch.func, or made anew for each call."""
+    layer = ma.nn.Attention(causal + ma.alibi(torch.nn.Parameter(torch.ones(4))))
+    tensors = tuple(inputs())
+
+    def loss(parameters):
+        return torch.func.functional_call(layer, parameters, tensors).sum()
+
+    torch.func.grad(loss)(dict(layer.named_parameters()))
+    assert torch.equal(copy.deepcopy(layer)(*tensors), layer(*tensors))
+
+    class Halved(torch.nn.Module):
+        def forward(self, slopes):
+            return slopes / 2
+
+    torch.nn.utils.parametrize.register_parametrization(layer, "slopes", Halved())
+    layer(*tensors).sum().backward()
+    copied = copy.deepcopy(layer)
+    assert torch.equal(copied(*tensors), layer(*tensors))
+    copied.parametrizations.slopes.original.data.fill_(3.0)
+    assert not torch.equal(copied(*tensors), layer(*tensors))
+
+
+@pytest.mark.parametrize("absent", ["deleted", "None"])
+def test_a_tensor_that_is_gone(absent):
+    layer = ma.nn.Attention(causal + ma.alibi(torch.nn.Parameter(torch.ones(4))))
+    if absent == "deleted":
+        del layer.slopes
+    else:
+        layer.slopes = None
+    with pytest.raises(TypeError, match="attribute slopes is None or was deleted"):
+        layer(*inputs())

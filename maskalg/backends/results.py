@@ -74,5 +74,10 @@ def with_sink(
     logits = sink.to(lse.dtype).unsqueeze(-1) if isinstance(sink, torch.Tensor) else sink
     # exp(lse) / (exp(lse) + exp(sink)), with gradients 0 where nothing is kept.
     some = lse != float("-inf")
-    share = torch.where(some, torch.sigmoid(torch.where(some, lse, 0.0) - logits), 0.0)
+    over = torch.where(some, lse, 0.0) - logits
+    if over.device.type == "cpu":
+        # A sigmoid's last bit depends on its place in the tensor, and so would a request's on the
+        # others of its batch; in float64 that bit is rounded away.
+        over = over.double()
+    share = torch.where(some, torch.sigmoid(over), 0.0)
     return out * share.unsqueeze(-1).to(out.dtype)

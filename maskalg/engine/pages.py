@@ -194,7 +194,7 @@ class Pages:
 
     def _check_values(self, count: int, size: int, queries: int) -> None:
         """Check the numbers, if they can be read without waiting for a device."""
-        if type(self.table) is not torch.Tensor or not self.table.numel():
+        if type(self.table) is not torch.Tensor or not len(self.table):
             return
         room = self.table.shape[1] * size
         least, most = (int(end) for end in self.lengths.aminmax())
@@ -205,7 +205,7 @@ class Pages:
             )
         slots = torch.arange(self.table.shape[1])
         used = slots * size < self.lengths[:, None]
-        if int(torch.where(used, self.table, 0).max()) >= count:
+        if bool((used & (self.table >= count)).any()):
             place = (used & (self.table >= count)).nonzero()[0].tolist()
             raise errors.MaskValueError(
                 f"Pages: table{place} is {int(self.table[tuple(place)])}, and there are {count} "

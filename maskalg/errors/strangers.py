@@ -281,6 +281,14 @@ def module_arguments(given: tuple[object, ...], named: Mapping[str, object]) -> 
     )
 
 
+def module_without(name: str) -> MaskTypeError:
+    """`ma.nn.Attention` whose tensor was deleted or set to None."""
+    return MaskTypeError(
+        f"ma.nn.Attention: the score reads {name}, but the module's attribute {name} is None or "
+        f"was deleted. Assign a tensor to it, or make the module anew from a score without it."
+    )
+
+
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 _COUNTS: Final = frozenset(("batch", "heads"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from .. import errors
 from ..values.algebra import Mask, Score
 from ..values.biases import dense_bias
 from ..values.masks import dense
@@ -17,8 +18,17 @@ def from_tensor(tensor: torch.Tensor) -> Mask | Score:
 
     Args:
         tensor: `[q, k]`, `[heads, q, k]` or `[batch, heads, q, k]`, sizes of 1 broadcast.
+
+    Raises:
+        TypeError: integers, which may mean either.
     """
     if tensor.dtype == torch.bool:
         return dense(tensor)
+    if not tensor.is_floating_point():
+        raise errors.MaskTypeError(
+            f"attention_mask: a mask of shape {list(tensor.shape)} must be Boolean, True where a "
+            f"key is kept, or numbers that are added to scores, got {tensor.dtype}. Write .bool() "
+            "if 1 stands for kept."
+        )
     lowest = torch.finfo(tensor.dtype).min
     return dense(tensor.detach() > lowest / 2) + dense_bias(tensor)

@@ -211,6 +211,25 @@ def test_a_request_gives_the_same_bits_alone_and_in_any_batch(name, most, dtype,
             assert torch.equal(found[:, :, own], wanted)
 
 
+def test_sinks_give_the_same_bits_alone_and_in_a_batch():
+    """Their shares are computed for all requests at once."""
+    pools = torch.randn(2, 4, 16, 1, 16, generator=torch.Generator().manual_seed(0))
+    table = torch.tensor([[0, 1], [2, 3]], dtype=torch.int32)
+    lengths = torch.tensor([20, 30], dtype=torch.int32)
+    for seed in range(30):
+        query = torch.randn(2, 16, 1, 16, generator=torch.Generator().manual_seed(seed))
+        weight = ma.softmax_with_sink(torch.linspace(-1, 1, 16))
+
+        def attend(at, query=query, weight=weight):
+            mask = causal.shift(q=lengths[at] - 1)
+            pages = ma.Pages(table[at], lengths[at])
+            return ma.attention(query[at], *pools, mask, pages=pages, weight=weight)
+
+        whole = attend(slice(0, 2))
+        for at in (slice(0, 1), slice(1, 2)):
+            assert torch.equal(attend(at), whole[at])
+
+
 @pytest.mark.parametrize("backend", ["cpu", "reference"])
 def test_numbers_written_later_are_looked_at_again(backend):
     """By the same `Pages`, and in a compiled function, which is traced but once."""
@@ -279,6 +298,7 @@ def test_what_are_no_pages(given, text):
         ((TABLE + 2, LENGTHS), r"table\[1, 0\] is 4, and there are 4 pages, 0 to 3"),
         ((TABLE, LENGTHS + 20), "lengths must lie between 0 and 32, .* got 40"),
         ((TABLE, -LENGTHS), "got -20"),
+        ((TABLE[:, :0], LENGTHS), "lengths must lie between 0 and 0, .* got"),
         ((torch.zeros_like(TABLE), LENGTHS), "names page 0 twice for request 0"),
         ((TABLE, LENGTHS + 1), "no page .* for keys of request 1"),
         ((TABLE[:1], LENGTHS[:1]), "the table has 1 requests, the query 2 batch entries"),
@@ -307,6 +327,13 @@ def test_packed_queries_that_do_not_fit(starts, most, text):
     query, pool = torch.zeros(1, 4, 4, 8), torch.zeros(4, 16, 2, 8)
     with pytest.raises(errors.MaskValueError, match=text):
         ma.attention(query, pool, pool, pages=pages)
+
+
+@pytest.mark.parametrize("backend", ["cpu", "reference"])
+def test_a_pool_without_pages(backend):
+    query, pool = torch.randn(2, 4, 1, 8), torch.zeros(0, 16, 2, 8)
+    pages = ma.Pages(torch.full((2, 3), -1, **INT), torch.zeros(2, **INT))
+    assert not ma.attention(query, pool, pool, pages=pages, backend=backend).any()
 
 
 def test_packed_queries_whose_most_is_unknown():

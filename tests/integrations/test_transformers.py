@@ -687,6 +687,14 @@ def test_a_model_mask_is_no_tensor():
     assert copy.deepcopy(mask).shape == mask.shape
 
 
+def test_a_mask_of_integers_is_refused():
+    config = hf.LlamaConfig(**SMALL)
+    model = hf.LlamaForCausalLM._from_config(config, attn_implementation="maskalg")
+    mask = torch.ones(1, 1, 6, 6).tril().long()
+    with pytest.raises(ma.MaskTypeError, match=r"attention_mask: .* got torch.int64"):
+        model(torch.arange(1, 7)[None], attention_mask=mask)
+
+
 ONES = torch.ones(1, 4)
 COMPUTED = {
     "… - attention_mask": lambda mask: 1.0 - mask,

@@ -17,7 +17,7 @@ roughly. For such rows, the largest score and the sum are computed again.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import cast
+from typing import Final, cast
 
 import torch
 
@@ -56,7 +56,8 @@ class _Saved:
 
     Attributes:
         gradient: of the output, `[batch, heads, q_len, value_dim]`.
-        lse2: lse in units of ln 2, +inf if no key is kept, `[batch, heads, q_len, 1]`.
+        lse2: lse in units of ln 2, +inf if no key is kept, `[batch, heads, q_len, 1]`; for weights
+            that have a formula, the sum that their output was divided by, or 1.
         delta: `[batch, heads, q_len, 1]`.
         rounded: the output in 16 bits, if the lost bits matter: gradients of table entries are sums
             of ds over many pairs, whose terms cancel, while an error of delta stays.
@@ -101,16 +102,17 @@ def backward(
         lse2 = (lse * LOG2E).clamp(max=torch.finfo(dtype).max)
         lse2 = torch.where(lse == float("-inf"), float("inf"), lse2).unsqueeze(-1)
     else:
-        divisor = torch.where(lse == 0, 1.0, lse) if call.weight.normalised else lse.new_ones(())
-        gradient = gradient / divisor.unsqueeze(-1)
-        delta = delta / divisor.unsqueeze(-1) if call.weight.normalised else delta.zero_()
-        lse2 = torch.zeros_like(delta)
+        normalised = call.weight.normalised
+        lse2 = torch.where((lse == 0) | (not normalised), 1.0, lse).unsqueeze(-1)
+        gradient = gradient / lse2
+        delta = delta / lse2 if normalised else delta.zero_()
     scratch = torch.empty(0, dtype=dtype)
     with torch.no_grad(), torch.autocast("cpu", enabled=False):
         for group in plan(call.form, call.extents):
             members = group.members
             # An output over further keys differs by more than the bits it lost.
-            lossy = tables and softmax and dtype != out.dtype and not call.part
+            summed = softmax or call.weight.normalised  # else there is no delta
+            lossy = tables and summed and dtype != out.dtype and not call.part
             rounded = out.to(dtype)[members] if lossy else None
             tile = _Saved(gradient[members], lse2[members], delta[members], rounded)
             _Group(call, group, tile, Elements(call, group, dtype), scratch, found).add()
@@ -161,7 +163,8 @@ class _Group:
         )
         elements = self.elements
         shift: tuple[torch.Tensor, ...] = (lse2,)
-        if self.call.weight.formula is None and _is_rough(lse2):
+        most = _MOST_OF_TABLES if self.found.tables else _MOST
+        if self.call.weight.formula is None and _is_rough(lse2, most):
             elements = elements.in_natural_units()
             m, sums, _ = online_softmax(self.call, inputs, elements, row, self.scratch)
             # Both parts of lse: the largest score, and the log of the sum relative to it.
@@ -170,19 +173,16 @@ class _Group:
         if saved.rounded is not None:
             whole = torch.zeros_like(gradient)
             for piece in row.pieces:
-                weights = self._softmax(elements, query, row, piece, shift)
+                weights = self._weights(elements, query, plain, row, piece, shift)
                 whole.baddbmm_(weights, inputs.value[:, slice(*piece.columns)])
+            if self.call.weight.formula is not None:
+                whole.div_(lse2)
             lost = whole.sub_(inputs.tile(saved.rounded, row)).mul_(gradient)
             delta = delta + lost.sum(dim=-1, keepdim=True)
         total = torch.zeros_like(query)
         for piece in row.pieces:
             columns = slice(*piece.columns)
-            if self.call.weight.formula is None:
-                weights = self._softmax(elements, query, row, piece, shift)
-            else:
-                weights = piece_weights(
-                    self.call, inputs, self.elements, plain, row, piece, self.scratch
-                )
+            weights = self._weights(elements, query, plain, row, piece, shift)
             self.value[:, columns].baddbmm_(weights.transpose(1, 2), gradient)
             change = torch.bmm(gradient, inputs.value[:, columns].transpose(1, 2)).sub_(delta)
             if self.call.weight.formula is None:
@@ -195,15 +195,19 @@ class _Group:
             total.baddbmm_(change, inputs.key[:, columns])
         return total
 
-    def _softmax(
+    def _weights(
         self,
         elements: Elements,
         query: torch.Tensor,
+        plain: torch.Tensor,
         row: Row,
         piece: Piece,
         shift: tuple[torch.Tensor, ...],
     ) -> torch.Tensor:
-        """The weights of a piece, from scores less both parts of their lse; in the scratch."""
+        """The weights of a piece: those of a softmax, from scores less all parts of their lse, in
+        the scratch, or those of a formula."""
+        if self.call.weight.formula is not None:
+            return piece_weights(self.call, self.inputs, elements, plain, row, piece, self.scratch)
         scores = biased_scores(self.inputs, elements, query, row, piece.columns, self.scratch)
         elements.mask(self.inputs.spread(scores, row), row.rows, piece.columns[0], piece.masked)
         for part in shift:
@@ -264,13 +268,18 @@ class _Group:
         table.view(-1).index_add_(0, place.expand(part.shape).reshape(-1), part.reshape(-1))
 
 
-def _is_rough(lse2: torch.Tensor) -> bool:
-    """Whether some row's weights relative to lse would have an error above 2**-13.
+_MOST: Final = 2.0**-13  # error of weights, relative, in gradients of inputs
+_MOST_OF_TABLES: Final = 2.0**-18  # likewise of tables: sums of terms that cancel
+
+
+def _is_rough(lse2: torch.Tensor, most: float) -> bool:
+    """Whether some row's weights relative to lse would have a relative error above `most`.
 
     Args:
         lse2: in units of ln 2, -inf where it overflows, +inf where nothing is kept.
+        most: the largest error that does not matter.
     """
-    large = lse2.abs() * torch.finfo(lse2.dtype).eps > 2.0**-13
+    large = lse2.abs() * torch.finfo(lse2.dtype).eps > most
     return bool((large & (lse2 != float("inf"))).any())
 
 

@@ -14,7 +14,7 @@ from ...formula.nodes import BATCH, HEAD, SCORE, TRUE, K, Node, Q
 from ...formula.parameters import Table, whole_number
 from ...formula.printing import called
 from ..algebra import Bias
-from ..arguments import real_table
+from ..arguments import real_table, shown
 from ..by_hand import BATCH_SIZE, HEADS, WINDOW, WINDOWED, BiasRows, Floats, entry, numbers
 
 __all__ = ["relative_2d", "decomposed"]
@@ -32,7 +32,7 @@ def relative_2d(table: Entries, window: tuple[int, int]) -> Bias:
 
     Source: Swin Transformer (Liu et al., 2021).
     """
-    call = f"relative_2d(…, window={window!r})"
+    call = f"relative_2d(…, window={shown(window)})"
     if not isinstance(window, tuple) or len(window) != 2:
         raise errors.tensor_dtype(call, "window", repr(window), "a pair (height, width)")
     for name, side in zip(("height", "width"), window, strict=True):

@@ -16,7 +16,7 @@ from ...formula.nodes import HEAD, SCORE, TRUE, K, Q
 from ...formula.parameters import Table, plain_number, whole_number
 from ...formula.printing import called
 from ..algebra import Bias
-from ..arguments import real_table
+from ..arguments import real_table, shown
 from ..by_hand import HEADS, WINDOWED, BiasRows, Floats, numbers
 
 __all__ = ["sandwich"]
@@ -35,7 +35,7 @@ def sandwich(factors: Entries, length: int, *, dim: int = 128) -> Bias:
 
     Source: Sandwich (Chi et al., 2022).
     """
-    call = f"sandwich(…, {length!r}, dim={dim!r})"
+    call = f"sandwich(…, {shown(length)}, dim={shown(dim)})"
     table = real_table(call, "factors", factors, (1,), "[heads]")
     factors = table.tensor
     length, dim = plain_number(length), plain_number(dim)
@@ -52,7 +52,7 @@ def sandwich(factors: Entries, length: int, *, dim: int = 128) -> Bias:
     middle = nodes.floordiv(nodes.extent(curve, 0), nodes.const(2))
     place = nodes.add(nodes.subtract(Q, K), middle)
     added = nodes.mul(nodes.read(table, HEAD), nodes.read(curve, place))
-    return Bias(TRUE, nodes.add(SCORE, added), called("sandwich", table, str(length)))
+    return Bias(TRUE, nodes.add(SCORE, added), called("sandwich", table, shown(length)))
 
 
 # The second definition, and the rows of the catalogue.

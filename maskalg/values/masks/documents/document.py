@@ -100,7 +100,8 @@ class _Document(Ways, name="document"):
         call = "document.from_lengths"
         total = packed_length(call, total)
         sizes, packings = _packings(call, lengths)
-        known = max(packings, default=0)
+        # Not max(…, default=0), which torch.compile does not follow (torch 2.13).
+        known = max(packings) if packings else 0
         if packings and total is not None and total < known:
             raise errors.below(call, "total", total, known)
         full = total is None and bool(packings) and all(size == known for size in packings)
