@@ -218,17 +218,31 @@ def test_learned_tables_are_left_to_torch_backward_alone():
 def test_layers_and_passes_share_the_runs_of_a_step(monkeypatch):
     made, find = [], launch.rung_of
     monkeypatch.setattr(launch, "rung_of", lambda of: made.append(1) or find(of))
-    kept = torch.rand(40) < 0.7
+    kept = torch.rand(60) < 0.7
     for count in (1, 2, 3):
         mask = causal & ma.table(kept)[ma.kv_idx]
         for _ in range(3):
-            q, k, v = inputs(40, 40)
+            q, k, v = inputs(60, 60)
             ma.attention(q, k, v, mask).sum().backward()
         assert len(made) == count
         exact = [x.double() for x in (q, k, v)]
         wanted = ma.attention(*exact, mask, backend="reference")
         assert (ma.attention(q, k, v, mask) - wanted).abs().max() < 1e-5
         kept[count] = ~kept[count]
+
+
+def test_few_products_need_no_runs(monkeypatch):
+    """Of one tile of queries: to find the runs of a new mask would take longer."""
+    monkeypatch.setattr(launch, "rung_of", lambda of: pytest.fail("runs were looked for"))
+    kept = torch.rand(40) < 0.7
+    mask = (causal & sliding(9)).shift(q=37) & ma.table(kept)[ma.kv_idx]
+    q, k, v = inputs(3, 40)
+    wanted = ma.attention(q.double(), k.double(), v.double(), mask, backend="reference")
+    assert (ma.attention(q, k, v, mask) - wanted).abs().max() < 1e-5
+    found = ma.attention(q, k, v, mask)
+    monkeypatch.undo()
+    monkeypatch.setattr(launch, "_FEWEST_PRODUCTS", 0)
+    assert torch.equal(ma.attention(q, k, v, mask), found)  # tiles that keep nothing change no bit
 
 
 def test_a_new_window_compiles_nothing(monkeypatch):

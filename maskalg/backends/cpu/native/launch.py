@@ -24,7 +24,7 @@ from ....formula.nodes import Node
 from ....proof.proof import closed_forms_of
 from ....schedule.intervals.steps import tables_of, tables_of_slots
 from ....schedule.rung import rung_of
-from ....schedule.tile_runs import TileRuns
+from ....schedule.tile_runs import PARTIAL, TileRuns
 from ....schedule.tiling import Tiling
 from ...call import Call
 from ...results import empty_gradients, empty_result
@@ -34,6 +34,7 @@ from .hooks import ENTRY_TYPES, Hooks, hooks_of, step_slots, steps
 _DTYPES: Final = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 TILE: Final = 48  # queries, as in skeleton.cpp
 RUN_KEYS: Final = 16
+_FEWEST_PRODUCTS: Final = 1 << 19  # of weights and values; fewer take less time than their runs
 _MOST_BITS: Final = 62
 _ZEROS: Final = torch.zeros(1, dtype=torch.int64, device="cpu")
 _NO_MEMORY: Final = (
@@ -235,7 +236,9 @@ def _arguments(
         held.append(first)
         tiles = (0, 0) if first is None else (first.data_ptr(), len(first) - 1)
         return [*arguments, 0, 0, 0, 0, 0, 0, 0, *tiles], held
-    runs = runs_of(call.form, extents)
+    products = out.numel() * extents.kv_len
+    few = extents.q_len <= TILE and products <= _FEWEST_PRODUCTS
+    runs = _every_key(-(-extents.kv_len // RUN_KEYS)) if few else runs_of(call.form, extents)
     parts = [runs.row_start, runs.first, runs.end, runs.label]
     held += parts
     most = int(runs.row_start.diff().max())
@@ -289,6 +292,13 @@ def _numbers(form: Bound, *, bounded: bool) -> tuple[list[int], list[object]]:
         else:
             numbers.append(struct.unpack("i", struct.pack("f", as_float32(value)))[0])
     return numbers, held
+
+
+@lru_cache(maxsize=256)
+def _every_key(blocks: int) -> TileRuns:
+    """One run of all blocks of keys, each to be masked, for one tile of queries."""
+    first, end, label = (torch.tensor([number]) for number in (0, blocks, PARTIAL))
+    return TileRuns.of(torch.zeros(1, dtype=torch.int64), first, end, label, (1, 1, 1))
 
 
 @of_mask
