@@ -6,11 +6,17 @@ and in `attention.py` in every call.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from functools import wraps
+from typing import Any, TypeVar, cast
 
 import torch
 from torch.utils import _python_dispatch
 
+from .. import errors
+
+_Method = TypeVar("_Method", bound=Callable[..., Any])
 PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
@@ -46,6 +52,26 @@ def watched(*tensors: torch.Tensor) -> bool:
         if type(tensor) not in PLAIN:
             return True
     return False
+
+
+def on_host() -> AbstractContextManager[Any]:
+    """A context in which tensors without a device are made on the CPU, for code that computes
+    there, whatever `torch.set_default_device` says."""
+    if torch.compiler.is_compiling() or torch.get_default_device().type == "cpu":
+        return nullcontext()
+    return torch.device("cpu")
+
+
+def asked(method: _Method) -> _Method:
+    """A question about an expression: `errors.told`, computed on the host."""
+    told = errors.told(method)
+
+    @wraps(method)
+    def call(*args: Any, **named: Any) -> Any:
+        with on_host():
+            return told(*args, **named)
+
+    return cast(_Method, call)
 
 
 def modes() -> list[Any]:

@@ -24,6 +24,7 @@ from ..formula.expression import Expression, both, complement, either, exclusive
 from ..formula.nodes import SCORE, TRUE, Node, added, composed, joined
 from ..formula.parameters import Scalar, no_nan, plain_number
 from ..formula.printing import Label, named
+from ..formula.watched import asked
 from . import messages
 from .drawn import Drawn, WithMask, not_joined
 from .helped import helped
@@ -150,14 +151,14 @@ class Mask(WithMask):
             )
         return raised(_no_bias(self, "+", other))
 
-    @errors.told
+    @asked
     def prove(self) -> Proof:
         """The closed forms of the empty and the full blocks, for all values of the parameters."""
         from ..proof.proof import prove
 
         return prove(self)
 
-    @errors.told
+    @asked
     def blocks(
         self,
         q_len: int,
@@ -191,7 +192,7 @@ class Mask(WithMask):
 
         return blocks(self, Lengths(q_len, kv_len, batch, heads), block)
 
-    @errors.told
+    @asked
     def segments(
         self,
         q_len: int,
@@ -215,7 +216,7 @@ class Mask(WithMask):
 
         return segments(self, Lengths(q_len, kv_len, batch, heads), block)
 
-    @errors.told
+    @asked
     def is_empty(
         self,
         q_len: int | None = None,
@@ -234,7 +235,7 @@ class Mask(WithMask):
 
         return empty(self, Lengths(q_len, kv_len, batch, heads), for_all=for_all)
 
-    @errors.told
+    @asked
     def witness(
         self,
         other: Mask,
@@ -253,7 +254,7 @@ class Mask(WithMask):
 
         return witness(self, other, Lengths(q_len, kv_len, batch, heads))
 
-    @errors.told
+    @asked
     def cost(
         self,
         q_len: int,
@@ -288,7 +289,7 @@ class Mask(WithMask):
 
         return bandwidth(self)
 
-    @errors.told
+    @asked
     def rows_have_a_key(
         self,
         q_len: int,
@@ -319,7 +320,7 @@ class Mask(WithMask):
 
         return Simplifier(everything, nothing).simplified(self)
 
-    @errors.told
+    @asked
     def to_dense(
         self,
         q_len: int,
@@ -381,7 +382,7 @@ class Mask(WithMask):
 
         return flex_function(self)
 
-    @errors.told
+    @asked
     def to_cudnn(
         self,
         q_len: int,
@@ -415,7 +416,7 @@ class Mask(WithMask):
         found = self._key_intervals(Lengths(q_len, kv_len, batch, heads), None)
         return to_cudnn(found, batch or found.shape[1], q_len if kv_len is None else kv_len)
 
-    @errors.told
+    @asked
     def to_flashinfer(
         self,
         q_len: int,
@@ -464,7 +465,7 @@ class Mask(WithMask):
             return flashinfer.to_bits(self, Lengths(q_len, kv_len, batch))
         raise messages.unknown_form("to_flashinfer", form, ("blocks", "variable", "bits"))
 
-    @errors.told
+    @asked
     def to_vllm(
         self,
         length: int,
@@ -639,7 +640,7 @@ class Score(WithMask):
 
         return flex_function(self)
 
-    @errors.told
+    @asked
     def to_dense(
         self,
         q_len: int,

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from ..errors import MaskTypeError, told
+from ..errors import MaskTypeError
 from ..formula.expression import Expression
+from ..formula.watched import asked
 from . import messages
 from .in_torch import InTorch
 from .messages import refusing
@@ -38,7 +39,7 @@ class Drawn(InTorch, Expression):
         __lt__, __gt__ = refusing(messages.compared, "<")[0], refusing(messages.compared, ">")[0]
         __le__, __ge__ = refusing(messages.compared, "<=")[0], refusing(messages.compared, ">=")[0]
 
-    @told
+    @asked
     def plot(
         self,
         q_len: int,
@@ -84,7 +85,7 @@ class Drawn(InTorch, Expression):
         content = drawable(self, q_len, kv_len, block, Choice(entry, head))
         return draw(content, ax, title=title, legend=legend, largest=None)
 
-    @told
+    @asked
     def explore(
         self,
         q_len: int,
@@ -129,7 +130,7 @@ class Drawn(InTorch, Expression):
 class WithMask(Drawn):
     """A mask or a score: it shows blocks, and refuses arithmetic."""
 
-    @told
+    @asked
     def show(
         self,
         q_len: int,

@@ -11,6 +11,7 @@ from typing import cast
 
 import torch
 
+from ...formula.watched import on_host
 from ..call import Call, Result, recorded
 from ..dropped import without_dropped
 from ..results import with_sink
@@ -50,28 +51,32 @@ def differentiate(
     tables: tuple[int, ...],
 ) -> list[torch.Tensor]:
     """Gradients of query, key, value and the tables in these slots, in their dtypes."""
-    kernel = launch.kernel_for(call, tables=bool(tables))
-    given = [part for part in (*saved, *change) if part is not None]
-    if kernel is not None and all(map(launch.in_memory, given)):
-        return launch.backward(call, kernel, saved, change)
-    from .backward import backward
+    with on_host():
+        kernel = launch.kernel_for(call, tables=bool(tables))
+        given = [part for part in (*saved, *change) if part is not None]
+        if kernel is not None and all(map(launch.in_memory, given)):
+            return launch.backward(call, kernel, saved, change)
+        from .backward import backward
 
-    found = backward(without_dropped(call), saved, change, tables)
-    inputs = zip(
-        (found.query, found.key, found.value), (call.query, call.key, call.value), strict=True
-    )
-    of_tables = [found.tables[i].to(cast(torch.Tensor, call.form.values[i]).dtype) for i in tables]
-    return [*(gradient.to(tensor.dtype) for gradient, tensor in inputs), *of_tables]
+        found = backward(without_dropped(call), saved, change, tables)
+        inputs = zip(
+            (found.query, found.key, found.value), (call.query, call.key, call.value), strict=True
+        )
+        of_tables = [
+            found.tables[i].to(cast(torch.Tensor, call.form.values[i]).dtype) for i in tables
+        ]
+        return [*(gradient.to(tensor.dtype) for gradient, tensor in inputs), *of_tables]
 
 
 def _forward(call: Call, lse_wanted: bool) -> tuple[torch.Tensor, torch.Tensor]:
     """Output without a sink, and lse, which is not written unless wanted."""
-    kernel = launch.kernel_for(call)
-    if kernel is None:  # import the code for torch's operations only if needed
-        from .forward import forward
+    with on_host():
+        kernel = launch.kernel_for(call)
+        if kernel is None:  # import the code for torch's operations only if needed
+            from .forward import forward
 
-        return forward(without_dropped(call))
-    return launch.forward(call, kernel, lse_wanted)
+            return forward(without_dropped(call))
+        return launch.forward(call, kernel, lse_wanted)
 
 
 def explain(call: Call) -> Explained:
