@@ -268,11 +268,12 @@ def test_atoms_write_no_number_down_before_it_is_wrong():
     assert not [path.name for path in folder.glob("*.py") if "!r}" in path.read_text()]
 
 
-@pytest.mark.parametrize("name", ["lengths", "relative_2d", "sandwich"])
+@pytest.mark.parametrize("name", ["lengths", "cumulative", "relative_2d", "sandwich"])
 def test_sizes_that_change(name):
     """Sizes of documents and of biases are symbols from the second on."""
     made = {
         "lengths": lambda n: causal & document.from_lengths([2 * n, 2 * n]),
+        "cumulative": lambda n: causal & document.from_cu_seqlens([0, n, 4 * n]),
         "relative_2d": lambda n: ma.relative_2d(torch.zeros((2 * n - 1) * 7, 4), (n, 4)),
         "sandwich": lambda n: causal + ma.sandwich(torch.ones(4), 4 * n),
     }[name]

@@ -188,8 +188,11 @@ def packed(
 ) -> Mask:
     """The mask that `atom` makes of the ids; positions past the last document keep nothing."""
     q_total, kv_total = _totals(call, total)
-    of_queries = cumulative(call, "cu_seqlens", cu_seqlens, q_total)
     alike = kv_cu_seqlens is None or kv_cu_seqlens is cu_seqlens
+    if total is None:
+        q_total = _last(cu_seqlens)
+        kv_total = q_total if alike else _last(kv_cu_seqlens)
+    of_queries = cumulative(call, "cu_seqlens", cu_seqlens, q_total)
     if alike and q_total == kv_total:
         return _one_packing(atom, of_queries, q_total)
     given = of_queries if alike else kv_cu_seqlens
@@ -211,6 +214,14 @@ def _totals(call: str, total: object) -> tuple[int | None, int | None]:
     if len(both) != 2:
         raise errors.tensor_shape(call, "total", list(both), "(q_len, kv_len)")
     return packed_length(call, both[0]), packed_length(call, both[1])
+
+
+def _last(cu_seqlens: object) -> int | None:
+    """The last entry of a list of integers: a tensor's cannot be read in a compiled function."""
+    if not isinstance(cu_seqlens, (list, tuple)) or not cu_seqlens:
+        return None
+    last = cu_seqlens[-1]
+    return last if isinstance(last, INTEGERS) and not isinstance(last, bool) else None
 
 
 def packed_length(call: str, total: object) -> int | None:
