@@ -99,14 +99,14 @@ class Row(NamedTuple):
 
 
 @gluon.constexpr_function
-def _held(wanted, columns, consumers, weighted, dtype):
+def _held(wanted, columns, consumers, weighted, page, dtype):
     """How many of a query's dimensions are multiplied from registers, if these suffice.
 
     Products then read less from shared memory: at 256 dimensions they wait for it, and at 128 they
-    draw less power.
+    draw less power. Keys in pages need registers too.
     """
     fits = wanted and consumers < 3 and not weighted and dtype.primitive_bitwidth == 16
-    return 128 if fits and columns in (128, 256) else 0
+    return 128 if fits and (columns == 128 or (columns == 256 and page == 0)) else 0
 
 
 @gluon.jit
@@ -382,6 +382,6 @@ def hopper_forward(
             OUTPUT_OVER_QUERIES, APART,
             HEAD_DIM=HEAD_PAD if FLOAT8 else HEAD_DIM, VALUE_DIM=VALUE_PAD if FLOAT8 else VALUE_DIM,
             LOOKED_UP=LOOKED_UP, PAGE=PAGE, PIECE=PIECE, FEW=FEW,
-            HELD=_held(HELD, HEAD_PAD, CONSUMERS, WEIGHTED, q_desc.dtype),
+            HELD=_held(HELD, HEAD_PAD, CONSUMERS, WEIGHTED, PAGE, q_desc.dtype),
         ),
     )  # fmt: skip

@@ -1,8 +1,9 @@
 """Head dimensions in parts that are powers of two: 192 as 128 and 64, 80 as 64 and 16.
 
-Tensors of Gluon have sides that are powers of two. Blocks of shared memory are padded to one, with
-zeros that cost no reads of memory; products take the parts of a block that hold dimensions, and
-sums over rows are a tensor for each part. A dimension of 64, 128 or 256 is one part.
+Tensors of Gluon have sides that are powers of two. Blocks of shared memory are padded to one or to
+the sum of two, with zeros that cost no reads of memory; products take the parts of a block that
+hold dimensions, and sums over rows are a tensor for each part. A dimension of 64, 128 or 256 is one
+part, or two where the first 128 of 256 lie in registers.
 """
 
 from triton.experimental import gluon

@@ -122,7 +122,7 @@ class Attention(torch.nn.Module):
             "backend": self._backend,
         }
         given = [f"{name}={value!r}" for name, value in options.items() if value is not None]
-        return ", ".join([repr(self.score), *given])
+        return ", ".join([repr(self._score.value), *given])
 
 
 def _tensors(expression: Expression) -> dict[str, torch.Tensor]:

@@ -77,7 +77,7 @@ def with_sink(
     over = torch.where(some, lse, 0.0) - logits
     if over.device.type == "cpu":
         # A sigmoid's last bit depends on its place in the tensor, and so would a request's on the
-        # others of its batch; in float64 that bit is rounded away.
+        # others of its batch. In float64 that is a bit that float32 does not hold.
         over = over.double()
     share = torch.where(some, torch.sigmoid(over), 0.0)
     return out * share.unsqueeze(-1).to(out.dtype)

@@ -138,6 +138,23 @@ def learned_in_half_precision(processes, rank):
     return [*(t.grad for t in tensors), slopes.grad]
 
 
+def of_large_scores(processes, rank):
+    """In float32: slopes that are learned, and slopes that are not, with scores of thousands."""
+    found = []
+    for factor, wanted in ((8, True), (2000, False)):
+        *tensors, change = inputs()
+        tensors[0] = tensors[0] * factor
+        slopes = torch.tensor(SLOPES, requires_grad=wanted)
+        score = causal + alibi(slopes)
+        plan = parallel.plan(score, LENGTH, processes, chunk=CHUNK)
+        own = plan.tokens(rank)
+        tensors = [t[:, :, own].float().requires_grad_() for t in tensors]
+        out = parallel.attention(*tensors, score, plan)
+        (out * change[:, :, own]).sum().backward()
+        found += [t.grad for t in tensors]
+    return found
+
+
 def in_float8(processes, rank):
     """Outputs of a mask that gives each rank calls, and of one that gives none."""
     tensors = [t.to(torch.float8_e4m3fn) for t in inputs()[0:3]]
@@ -274,6 +291,7 @@ def process(rank, processes, folder):
         in_half_precision,
         in_float8,
         learned_in_half_precision,
+        of_large_scores,
         sink_of_nothing,
         left_to_others,
         by_torch,
@@ -364,6 +382,23 @@ def test_learned_slopes_in_half_precision(computed):
     for number, exact in enumerate(wanted):
         got = found[0][3] if number == 3 else whole(computed, plan, [f[number] for f in found])
         assert (got - exact).abs().max() <= 0.03 * exact.abs().max(), number
+
+
+def test_large_scores(computed):
+    """Sums of weights that are computed again for large scores must not leave keys out."""
+    found = [results["of_large_scores"] for results in computed]
+    assert all(isinstance(each, list) for each in found), found
+    for place, (factor, most) in enumerate(((8, 1e-4), (2000, 0.02))):
+        *tensors, change = inputs()
+        tensors[0] = tensors[0] * factor
+        tensors = [t.float().double().requires_grad_() for t in tensors]
+        score = causal + alibi(torch.tensor(SLOPES, dtype=torch.float64))
+        (ma.attention(*tensors, score, backend="reference") * change).sum().backward()
+        plan = parallel.plan(score, LENGTH, len(computed), chunk=CHUNK)
+        for number, tensor in enumerate(tensors):
+            got = whole(computed, plan, [f[3 * place + number] for f in found])
+            error = (got - tensor.grad).norm() / tensor.grad.norm()
+            assert error <= most, (factor, number, float(error))
 
 
 def test_a_sink_of_nothing(computed):

@@ -164,7 +164,9 @@ class _Group:
         elements = self.elements
         shift: tuple[torch.Tensor, ...] = (lse2,)
         most = _MOST_OF_TABLES if self.found.tables else _MOST
-        if self.call.weight.formula is None and _is_rough(lse2, most):
+        # Of a part, the keys that the sum needs are elsewhere.
+        summable = self.call.weight.formula is None and not self.call.part
+        if summable and _is_rough(lse2, most):
             elements = elements.in_natural_units()
             m, sums, _ = online_softmax(self.call, inputs, elements, row, self.scratch)
             # Both parts of lse: the largest score, and the log of the sum relative to it.

@@ -74,13 +74,16 @@ def shape_constants(
     aligned: bool = False,
 ) -> dict[str, Any]:
     """The constants that follow from the shapes of the inputs."""
+    rows = [_row(dim, dtype) for dim in (head_dim, value_dim)]
+    if min(rows) > 128 and max(rows) < 256:
+        rows = [max(rows)] * 2  # gradients want rows of keys and values that are alike
     return {
         "HEAD_DIM": head_dim,
         "VALUE_DIM": value_dim,
         "HEAD_PAD": power_of_two(head_dim),
         "VALUE_PAD": power_of_two(value_dim),
-        "HEAD_ROW": _row(head_dim, dtype),
-        "VALUE_ROW": _row(value_dim, dtype),
+        "HEAD_ROW": rows[0],
+        "VALUE_ROW": rows[1],
         "HEADS_TOGETHER": _HEADS_TOGETHER,
         "WIDE": wide,
         "PRECISION": precision(dtype, arch),

@@ -10,7 +10,7 @@ from ..shapes import HopperBackwardTile, Tile
 from . import banded, dense
 
 _PROGRAMS: Final = (dense.THREE_PROGRAMS, dense.THREE_PROGRAMS)
-# What rows of the mask read takes the registers that queries would.
+# A mask that reads tables needs the registers in which half of the queries would lie.
 _WIDE_HEADS: Final = replace(dense.WIDE_HEADS, held=False)
 _SHORT: Final = (banded.SHORT_DOCUMENTS, banded.SHORT_DOCUMENTS)
 _ANEW: Final = HopperBackwardTile(64, 2, consumers=1, anew=True)

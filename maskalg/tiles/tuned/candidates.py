@@ -71,7 +71,7 @@ def neighbours(architecture: str, key: Key, tile: Configuration) -> tuple[Config
     if isinstance(tile, Tile):
         changes = _of_plain(tile)
     elif isinstance(tile, HopperTile):
-        changes = _of_hopper(tile)
+        changes = _of_hopper(tile, key.size)
     else:
         changes = _of_hopper_backward(tile)
     found = [replace(tile, **change) for change in changes]
@@ -86,7 +86,7 @@ def _of_plain(tile: Tile) -> Iterator[Change]:
     yield {"one_loop": not tile.one_loop}
 
 
-def _of_hopper(tile: HopperTile) -> Iterator[Change]:
+def _of_hopper(tile: HopperTile, size: int) -> Iterator[Change]:
     yield from ({"block_kv": block} for block in _beside(tile.block_kv, _HOPPER_BLOCKS))
     yield from ({"stages": stages} for stages in _next_to(tile.stages, _HOPPER_STAGES))
     for consumers, budgets in _REGISTERS.items():
@@ -101,7 +101,9 @@ def _of_hopper(tile: HopperTile) -> Iterator[Change]:
             }
     if tile.consumers > 1:
         yield {"turns": not tile.turns}
-    yield from ({name: not getattr(tile, name)} for name in ("persistent", "overlap", "held"))
+    yield from ({name: not getattr(tile, name)} for name in ("persistent", "overlap"))
+    if size in (96, 128, 256) and tile.consumers < 3:  # others never hold queries
+        yield {"held": not tile.held}
 
 
 def _of_hopper_backward(tile: HopperBackwardTile) -> Iterator[Change]:

@@ -203,7 +203,7 @@ def backward(
     arguments, _held = _arguments(call, kernel, out, lse.contiguous())
     for tensor in (gradient, *found):
         arguments += [tensor.data_ptr(), *tensor.stride()]
-    arguments += [0 if of_lse is None else of_lse.data_ptr(), stats.data_ptr()]
+    arguments += [0 if of_lse is None else of_lse.data_ptr(), stats.data_ptr(), call.part]
     packed = (ctypes.c_int64 * len(arguments))(*arguments)
     if cast(ctypes.CDLL, _loop()).maskalg_backward(packed):
         raise MemoryError(_NO_MEMORY)

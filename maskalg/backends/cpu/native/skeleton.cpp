@@ -77,6 +77,7 @@ struct Call {
   Tensor grad, dq, dk, dv;
   const float* grad_lse;
   float* stats;  // [3, batch, heads, q_len]: largest score, log of the sum, delta
+  I part;        // whether lse is of further keys, too
 };
 
 static inline I least(I a, I b) { return a < b ? a : b; }
@@ -849,7 +850,7 @@ static void statistics(const Call& c, Work& w, I batch, I head, I q0, I width) {
     for (I d = 0; d < c.value_dim; d++) total += g[i * step + d] * o[i * ostep + d];
     delta[i] = total - (c.grad_lse ? c.grad_lse[place + i] : 0.f);
     m[i] = lse == -INFINITY ? INFINITY : lse;
-    rough |= fabsf(lse) > 1024.f && lse != -INFINITY;
+    rough |= !c.part && fabsf(lse) > 1024.f && lse != -INFINITY;
   }
   if (rough) {
     const float* q = rows_of(c, c.q, batch, head, q0, count, c.dim, w.copy, &step);

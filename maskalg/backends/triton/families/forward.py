@@ -45,7 +45,7 @@ _HOPPER_PAGES: Final = replace(
         "k": (1, 1, "PIECE", "HEAD_PAD"),
         "v": (1, 1, "PIECE", "VALUE_PAD"),
     },
-    columns=64,
+    columns={"k": 64, "v": 64},
 )
 _FLOAT8_VALUES: Final = KernelSpec("maskalg_kernels.float8_values.float8_values")
 
@@ -99,6 +99,9 @@ def serving(tile: HopperTile | None, call: Call) -> HopperTile | None:
     if tile is None:
         return None
     value = call.value
+    if call.pages is not None and value.shape[-1] > 128:
+        # Addresses of pages need the registers of scores.
+        tile = replace(tile, block_kv=min(tile.block_kv, 64))
     if call.pages is not None and (
         # Pages of another dtype than the queries' are converted as they are read.
         call.key.dtype != call.query.dtype

@@ -93,12 +93,12 @@ class KernelSpec:
     Attributes:
         path: module and name, imported when needed, since Gluon may be missing.
         blocks: the blocks of its descriptors. Tensors `_ptr` among them may be passed as either.
-        columns: the most columns of a block that Gluon's descriptors copy at once, a power of two.
+        columns: the most columns that a Gluon kernel's descriptors of these tensors copy at once.
     """
 
     path: str
     blocks: Blocks = field(default_factory=dict)
-    columns: int = 256
+    columns: Mapping[str, int] = field(default_factory=dict)
 
     @cached_property
     def kernel(self) -> Any:
@@ -176,7 +176,7 @@ class KernelSpec:
         if not self.signature.gluon:
             return block, None
         # Kernels copy a row of 160 elements in five pieces: blocks have sides of powers of two.
-        block[-1] = gcd(block[-1], self.columns)
+        block[-1] = gcd(block[-1], self.columns.get(name, 256))
         return block, _layout(block, dtype)
 
     def descriptor(self, name: str, tensor: torch.Tensor, constants: Mapping[str, Any]) -> Any:
