@@ -71,7 +71,10 @@ def compared(inputs, score, tables, backend, weight=ma.softmax):
     return [out, *torch.autograd.grad((out.double() * change).sum(), [*inputs, *tables])]
 
 
-def cancelling(backend, dtype, mean, length, device="cpu"):
+SOFTPLUS = ma.Weight("softplus", ma.score(lambda s, b, h, q, k: torch.log1p(torch.exp(s))))
+
+
+def cancelling(backend, dtype, mean, length, device="cpu", weight=ma.softmax):
     """Gradients of slopes and of a table of distances, whose terms cancel: relative errors."""
     generator = torch.Generator().manual_seed(3)
     q, k, v, change = (
@@ -84,8 +87,12 @@ def cancelling(backend, dtype, mean, length, device="cpu"):
         leaves = [x.to(device, wide).clone().requires_grad_() for x in entries]
         score = causal & sliding(500) + ma.alibi(leaves[0]) + ma.t5(leaves[1])
         inputs = [x.double() if wide == torch.float64 else x for x in (q, k, v)]
-        out, lse = ma.attention(*inputs, score, return_lse=True, backend=backend)
-        loss = (out.double() * change.double()).sum() + lse.double().sin().sum()
+        if weight is ma.softmax:
+            out, lse = ma.attention(*inputs, score, return_lse=True, backend=backend)
+            loss = lse.double().sin().sum()
+        else:
+            out, loss = ma.attention(*inputs, score, weight=weight, backend=backend), 0
+        loss = loss + (out.double() * change.double()).sum()
         return torch.autograd.grad(loss, leaves)
 
     exact = gradients(torch.float64, "reference")

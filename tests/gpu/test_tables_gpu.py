@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import maskalg as ma
-from tests.cases.tables import cancelling, compared, scores
+from tests.cases.tables import SOFTPLUS, cancelling, compared, scores
 from tests.cases.weights import worst_error
 
 pytestmark = pytest.mark.gpu
@@ -62,4 +62,5 @@ def test_gradients_that_are_not_finite_stay_so():
 @pytest.mark.parametrize("mean", [0.0, 2.0])
 def test_gradients_in_16_bits_are_those_of_the_inputs(dtype, mean):
     """What rounding took from the output must not stay."""
-    assert max(cancelling("triton", dtype, mean, 4000, "cuda")) <= 1e-4
+    for weight in (ma.softmax, SOFTPLUS):
+        assert max(cancelling("triton", dtype, mean, 4000, "cuda", weight=weight)) <= 1e-4

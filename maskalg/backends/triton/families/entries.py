@@ -51,14 +51,15 @@ def table_gradients(
 
 
 def _with_whole_products(of: BackwardPass, entries: tuple[Entry, ...]) -> BackwardPass:
-    """The pass with dO . O of softmaxes computed as if the output had not been rounded to 16 bits.
+    """The pass with dO . O computed as if the output had not been rounded to 16 bits.
 
     The gradient of an entry is a sum over many pairs of weights times (dO . v - dO . O). Its terms
     cancel, while a rounding error of dO . O stays. An output over further keys is left as it is.
     """
     out, rows = of.rows.o, of.rows
-    softmax = of.call.weight.formula is None
-    rounds = softmax and not of.call.part
+    weight = of.call.weight
+    summed = weight.formula is None or weight.normalised  # else there is no dO . O
+    rounds = summed and not of.call.part
     if not entries or not rounds or out is None or out.dtype == torch.float32:
         return of
     batch, heads, q_len, dim = out.shape
