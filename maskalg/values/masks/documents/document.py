@@ -104,7 +104,7 @@ class _Document(Ways, name="document"):
         known = max(packings) if packings else 0
         if packings and total is not None and total < known:
             raise errors.below(call, "total", total, known)
-        full = total is None and bool(packings) and all(size == known for size in packings)
+        full = total is None and len(packings) > 0 and all(size == known for size in packings)
         total = known if packings and total is None else total
         cu_seqlens = torch.nn.functional.pad(sizes.cumsum(-1), (1, 0))
         if full:
