@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Generic, NoReturn, TypeVar
+from typing import Final, Generic, NoReturn, TypeVar
 
 import torch
 
@@ -15,6 +15,12 @@ from .formula.parameters import Table
 from .formula.watched import transformed
 from .values.algebra import Bias, Mask, Score, everything
 from .values.weights import Weight, softmax
+
+# Of a module: torch's, which torch.compile cannot list (torch 2.10), and those of `Attention`.
+_ATTRIBUTES: Final = (
+    *vars(torch.nn.Module()),
+    *("_scale", "_nan_safe", "_backend", "_score", "_weight"),
+)
 
 
 class Attention(torch.nn.Module):
@@ -70,7 +76,8 @@ class Attention(torch.nn.Module):
         self._nan_safe = nan_safe
         self._backend = backend
         tensors = _tensors(expression)
-        taken = {*dir(type(self)), *vars(self), "_score", "_weight"}
+        of_subclasses = () if torch.compiler.is_compiling() else vars(self)
+        taken = {*dir(type(self)), *_ATTRIBUTES, *of_subclasses}
         places = _places((*tensors, *weight.tensors), taken)
         for name, tensor in zip(places, (*tensors.values(), *weight.tensors.values()), strict=True):
             if isinstance(tensor, torch.nn.Parameter):

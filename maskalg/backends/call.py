@@ -41,6 +41,7 @@ class Call(NamedTuple):
             keys and queries that a request does not have.
         aligned: whether tiles begin where documents begin, for backends that say so.
         part: whether the output for the gradients comes from more keys than these.
+        alone: whether a batch entry must have the bits that it has without the others.
         nan_safe: whether NaN and infinities must be confined to kept pairs, for backends in which
             they would spread.
         alike: a memory of the caller, or None. Calls with the same one have the same fields but for
@@ -65,6 +66,7 @@ class Call(NamedTuple):
     pages: Pages | None = None
     aligned: bool = False
     part: bool = False
+    alone: bool = False
     nan_safe: bool = False
     alike: dict[Hashable, Any] | None = None
     rooms: tuple[torch.Tensor | None, ...] = ()

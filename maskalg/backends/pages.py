@@ -71,7 +71,7 @@ def _in_order(call: Call, pages: Pages) -> Call:
         extents = dataclasses.replace(extents, kv_len=table.shape[1] * size)
     places = table.long().clamp(0, max(call.key.shape[0] - 1, 0))
     key, value = (_rows(t, places, extents) for t in (call.key, call.value))
-    own = call._replace(query=query, key=key, value=value, extents=extents, pages=None)
+    own = call._replace(query=query, key=key, value=value, extents=extents, pages=None, alone=True)
     written = torch.arange(extents.kv_len, device=table.device) < pages.lengths[:, None]
     named = (table >= 0).repeat_interleave(size, dim=1) | ~written
     whole = bool(named.all()) and all(bool(_finite(t, written)) for t in (key, value))

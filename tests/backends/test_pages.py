@@ -211,6 +211,25 @@ def test_a_request_gives_the_same_bits_alone_and_in_any_batch(name, most, dtype,
             assert torch.equal(found[:, :, own], wanted)
 
 
+def test_masks_that_read_tables_give_the_same_bits_alone_and_in_a_batch():
+    """Few keys too: those of a call alone are few, those of the batch are not."""
+    for seed in range(20):
+        generator = torch.Generator().manual_seed(seed)
+        pools = torch.randn(2, 150, 16, 4, 64, generator=generator)
+        query = torch.randn(6, 8, 1, 64, generator=generator)
+        kept = torch.rand(6, 400, generator=generator) < 0.5
+        table = torch.arange(150, **INT).view(6, 25)
+        lengths = torch.tensor([60 + 17 * seed, *[400] * 5], **INT)
+
+        def attend(at, query=query, pools=pools, kept=kept, table=table, lengths=lengths):
+            window = (causal & sliding(150)).shift(q=lengths[at] - 1)
+            mask = window & ma.table(kept[at])[ma.batch, ma.kv_idx]
+            pages = ma.Pages(table[at], lengths[at])
+            return ma.attention(query[at], *pools, mask, pages=pages)
+
+        assert torch.equal(attend(slice(0, 1)), attend(slice(0, 6))[:1])
+
+
 def test_sinks_give_the_same_bits_alone_and_in_a_batch():
     """Their shares are computed for all requests at once."""
     pools = torch.randn(2, 4, 16, 1, 16, generator=torch.Generator().manual_seed(0))

@@ -237,7 +237,8 @@ def _arguments(
         tiles = (0, 0) if first is None else (first.data_ptr(), len(first) - 1)
         return [*arguments, 0, 0, 0, 0, 0, 0, 0, *tiles], held
     products = out.numel() * extents.kv_len
-    few = extents.q_len <= TILE and products <= _FEWEST_PRODUCTS
+    # Blocks of keys begin where runs begin, so other runs may give other bits.
+    few = extents.q_len <= TILE and products <= _FEWEST_PRODUCTS and not call.alone
     runs = _every_key(-(-extents.kv_len // RUN_KEYS)) if few else runs_of(call.form, extents)
     parts = [runs.row_start, runs.first, runs.end, runs.label]
     held += parts
