@@ -242,9 +242,10 @@ def barriers_of(STAGES: gl.constexpr, CONSUMERS: gl.constexpr, PRODUCERS: gl.con
 
 @gluon.jit
 def key_of_tile(i, options):
-    """The place in their ring of the i-th tile's keys."""
+    """The place in their ring of the i-th tile's keys; in one ring they follow their values, whose
+    stage is free first."""
     if options.ONE_RING:
-        return 2 * i
+        return 2 * i + 1
     else:
         return i
 
@@ -253,7 +254,7 @@ def key_of_tile(i, options):
 def value_of_tile(i, options):
     """The place in their ring of the i-th tile's values."""
     if options.ONE_RING:
-        return 2 * i + 1
+        return 2 * i
     else:
         return i
 
@@ -394,8 +395,12 @@ def _produce_row(w, i, done, program, options):
             of_values = first
             if program.v_desc.dtype == gl.float8e4nv:
                 of_values = [span.batch, kv_head, 0, run.tile * options.BLOCK]
-            fill(program.keys, key_of_tile(i, options), program.k_desc, first)
-            fill(program.vals, value_of_tile(i, options), program.v_desc, of_values)
+            if options.ONE_RING:
+                fill(program.vals, value_of_tile(i, options), program.v_desc, of_values)
+                fill(program.keys, key_of_tile(i, options), program.k_desc, first)
+            else:
+                fill(program.keys, key_of_tile(i, options), program.k_desc, first)
+                fill(program.vals, value_of_tile(i, options), program.v_desc, of_values)
             run = next_tile(run, span, NEXT_RUN, options.BLOCK)
         i += 1
     return i

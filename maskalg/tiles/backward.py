@@ -92,7 +92,7 @@ def backward_tiles_for(
 # For heads of more than 128 dimensions, by kernel and size, whatever the pattern.
 _WIDE: Final = {
     "queries": {
-        160: HopperBackwardTile(64, 4, one_ring=True),
+        160: HopperBackwardTile(64, 5, overlap=True, one_ring=True),
         192: HopperBackwardTile(64, 3),
         256: HopperBackwardTile(64, 3, one_ring=True),
     },

@@ -149,8 +149,7 @@ def _legal_of_keys(key: Key, tile: HopperBackwardTile) -> bool:
 
 
 def _legal_of_queries(key: Key, tile: HopperBackwardTile) -> bool:
-    """In one ring, with overlap or fewer than three stages, keys that wait for their product would
-    wait for the next values, and these for a stage. Rows of keys and values must be equally long.
-    """
-    waits = tile.one_ring and (tile.overlap or tile.stages < 3 or key.size == 192)
-    return not (waits or tile.anew or tile.divided)
+    """In one ring of two stages, with overlap, the next keys and values would wait for the stage of
+    the keys that wait for them. One ring needs equally long rows of keys and values."""
+    refused = tile.one_ring and ((tile.overlap and tile.stages < 3) or key.size == 192)
+    return not (refused or tile.anew or tile.divided)

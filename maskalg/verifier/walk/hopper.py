@@ -203,8 +203,8 @@ def _ring(walker: Walker) -> None:
         [walker.call(f"{name}_of_tile", Number(i + more, INT32), one).term for more in (0, 1)]
         for name in ("key", "value")
     )
-    walker.claim("values follow their keys", terms.equal(value[0], key[0] + 1))
-    walker.claim("keys follow values", terms.equal(key[1], value[0] + 1))
+    walker.claim("keys follow their values", terms.equal(key[0], value[0] + 1))
+    walker.claim("values follow keys", terms.equal(value[1], key[0] + 1))
 
 
 def _order(walker: Walker) -> None:
