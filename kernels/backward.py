@@ -348,8 +348,9 @@ def backward_keys(
     padded,
     rows,
     batch_heads,
-    kv_heads,
+    heads,
     group,
+    parts,
     head_step,
     row_step,
     stride_qb, stride_qh, stride_qm, stride_qd,
@@ -381,8 +382,10 @@ def backward_keys(
 ):  # fmt: skip
     """dK and dV of one tile of keys of one key-value head; q and g are descriptors under TMA.
 
-    The query heads of a group are visited one after the other, so no sum follows. `head_step` and
-    `row_step` as in `backward_queries`, for dk and dv.
+    The query heads that share keys are divided into `parts` of `group` heads, `heads` in a batch. A
+    program visits one part's heads one after the other. With several parts, dk and dv have `heads`
+    heads, which `gradient_sums.sums_of_parts` adds. `head_step` and `row_step` as in
+    `backward_queries`, for dk and dv.
     """
     S = (
         S0, S1, S2, S3, S4, S5, S6, S7, S8, S9, S10, S11,
@@ -393,7 +396,8 @@ def backward_keys(
     row, batch_head = tile_of_program(tl.program_id(0), rows, batch_heads, HEADS_TOGETHER)
     # The first keys are the longest under every causal mask.
     row = rows - 1 - row
-    batch, kv_head = batch_head // kv_heads, batch_head % kv_heads
+    batch, part = batch_head // heads, batch_head % heads
+    kv_head = part // parts
     k0, origin, kv_end, q_end = row_of_tiles(row, documents, kv_len, q_len, BLOCK_N)
     k1 = tl.minimum(k0 + BLOCK_N, kv_end) - 1
     zero = tl.zeros((), tl.int64) if WIDE else tl.zeros((), tl.int32)
@@ -409,10 +413,10 @@ def backward_keys(
     of_queries = (stride_qb, stride_qh, stride_qm, stride_qd)
     of_gradients = (stride_gb, stride_gh, stride_gm, stride_gd)
     for g in tl.range(0, group):
-        head = kv_head * group + g
+        head = part * group + g
         queries = moved(source_of(q_ptr, batch, head, of_queries, TMA), origin, documents)
         gradients = moved(source_of(g_ptr, batch, head, of_gradients, TMA), origin, documents)
-        base = (batch * kv_heads * group + head).to(tl.int64) * padded + origin
+        base = (batch * heads * group + head).to(tl.int64) * padded + origin
         statistics, deltas = statistic_ptr + base, delta_ptr + base
         kv_idx = (n + zero)[:, None]
         held, unit = HOLD(batch, head, kv_idx, kv_end, scale, S, T)
@@ -438,6 +442,6 @@ def backward_keys(
             ONE_LOOP,
         )
     dk, dv = state
-    begin = first_row(batch, kv_head, kv_heads, kv_len, head_step)
+    begin = first_row(batch, part, heads, kv_len, head_step)
     _store(dk_ptr, begin, n, kv_end, row_step, dk * scale, HEAD_DIM, HEAD_PAD)
     _store(dv_ptr, begin, n, kv_end, row_step, dv, VALUE_DIM, VALUE_PAD)

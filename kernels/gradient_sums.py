@@ -1,4 +1,5 @@
-"""Kernels that run before and after `hopper_gradients`: the turns of its programs, and dQ.
+"""Kernels that run before and after those of gradients: the turns of the programs of
+`hopper_gradients`, dQ of its sums, and dK and dV of sums of parts.
 
 Comments state invariants in the words of `runs.py`; `stored` are the numbers in memory for tile t
 of a row. For `turns`, which goes over rows, `stored` are the numbers of any row r in both halves,
@@ -130,3 +131,52 @@ def query_gradients(
         apart = tl.permute(apart, (0, 1, 5, 3, 2, 4, 6))
     total = tl.reshape(apart, (BLOCK, HEAD_PAD))
     tl.store(dq_ptr + at, (total * scale).to(dq_ptr.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def _add_parts(
+    out_ptr, part_ptr, at, first, inside, length, parts, SIZE: tl.constexpr, PAD: tl.constexpr
+):
+    d = tl.arange(0, PAD)
+    kept = inside[:, None] & (d < SIZE)[None, :]
+    total = tl.zeros([inside.shape[0], PAD], tl.float32)
+    for part in range(parts):
+        row = first + part * length
+        total += tl.load(part_ptr + row[:, None] * SIZE + d[None, :], mask=kept, other=0.0)
+    tl.store(
+        out_ptr + at[:, None] * SIZE + d[None, :], total.to(out_ptr.dtype.element_ty), mask=kept
+    )
+
+
+@triton.jit(do_not_specialize=["kv_len", "rows", "head_step", "row_step"])
+def sums_of_parts(
+    dk_ptr,
+    dv_ptr,
+    key_part_ptr,
+    value_part_ptr,
+    kv_len,
+    rows,
+    kv_heads,
+    parts,
+    head_step,
+    row_step,
+    HEAD_DIM: tl.constexpr,
+    VALUE_DIM: tl.constexpr,
+    HEAD_PAD: tl.constexpr,
+    VALUE_PAD: tl.constexpr,
+    ROWS: tl.constexpr,
+):
+    """dK and dV of ROWS keys of one head: the sums of all parts of its query heads, in order.
+
+    key_part, value_part: float32 `[batch, kv_heads, parts, kv_len, dim]`. `head_step` and
+    `row_step` as in `backward_keys`.
+    """
+    batch_head = tl.program_id(0) // rows
+    n = tl.program_id(0) % rows * ROWS + tl.arange(0, ROWS)
+    at = first_row(batch_head // kv_heads, batch_head % kv_heads, kv_heads, kv_len, head_step)
+    at += n.to(tl.int64) * row_step
+    first = batch_head.to(tl.int64) * parts * kv_len + n
+    length = kv_len.to(tl.int64)
+    inside = n < kv_len
+    _add_parts(dk_ptr, key_part_ptr, at, first, inside, length, parts, HEAD_DIM, HEAD_PAD)
+    _add_parts(dv_ptr, value_part_ptr, at, first, inside, length, parts, VALUE_DIM, VALUE_PAD)

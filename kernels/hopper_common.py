@@ -94,7 +94,11 @@ class Ring(NamedTuple):
 
 
 class Call(NamedTuple):
-    """Arguments of a kernel: sizes, numbers and tables."""
+    """Arguments of a kernel: sizes, numbers and tables.
+
+    Kernels of dK and dV count `heads` by parts: `parts` of the query heads that share keys, with
+    `group` query heads each.
+    """
 
     rows: gl.tensor
     batch_heads: gl.tensor
@@ -107,6 +111,7 @@ class Call(NamedTuple):
     S: gl.tuple
     T: gl.tuple
     requests: Requests = None
+    parts: gl.tensor = None
 
 
 class Options(NamedTuple):

@@ -45,6 +45,7 @@ from .hopper_parts import (
     no_sums,
     products_of,
     rows_of,
+    store_part,
     store_sums,
     sums_of,
     wait_for,
@@ -77,17 +78,25 @@ class Program(NamedTuple):
     gradients: Ring
     one_pass: gl.tuple = None
     drawn: Drawn = None
+    key_part_ptr: gl.tensor = None
+    value_part_ptr: gl.tensor = None
 
 
 @gluon.jit
 def keys_of_program(w, call, options):
-    """Batch and head of the w-th tile of keys, its first key and its last."""
+    """Batch and part of the heads of the w-th tile of keys, its first key and its last."""
     row, batch_head = tile_of_program(w, call.rows, call.batch_heads, options.HEADS_TOGETHER)
     KEYS: gl.constexpr = options.CONSUMERS * ROWS
     # The first keys are the longest under every causal mask.
     k0 = (call.rows - 1 - row) * KEYS
     k1 = gl.minimum(k0 + KEYS, call.kv_len) - 1
     return batch_head // call.heads, batch_head % call.heads, k0, k1
+
+
+@gluon.jit
+def first_of_part(batch, part, call):
+    """The first row of a part of the heads among the sums of all parts."""
+    return (batch * call.heads + part).to(gl.int64) * call.kv_len
 
 
 @gluon.jit
@@ -102,8 +111,8 @@ def _produce_row(w, i, done, program, options):
     HELD_BYTES: gl.constexpr = CONSUMERS * (bytes_of(held.memory) + bytes_of(held.beside))
     QUERY_BYTES: gl.constexpr = bytes_of(queries.memory) + program.statistic_desc.block_type.nbytes
     if not options.ONE_PASS:
-        batch, kv_head, k0, k1 = keys_of_program(w, call, options)
-        first_head, members = kv_head * group, group
+        batch, part, k0, k1 = keys_of_program(w, call, options)
+        kv_head, first_head, members = part // call.parts, part * group, group
     else:
         batch, first_head, k0, k1, from_last = program_in_order(program)
         kv_head, members = first_head // group, program.one_pass.members
@@ -179,7 +188,7 @@ def _consume_row(C: gl.constexpr, w, i, done, program, options):
         options.hooks.BIASED is None and options.HEAD_PAD == 128 and options.CONSUMERS == 2
     )
     zero = gl.zeros([ROWS, BLOCK], gl.float32, scores)
-    batch, kv_head, k0, k1 = keys_of_program(w, call, options)
+    batch, part, k0, k1 = keys_of_program(w, call, options)
     kv_idx = rows_from(k0 + C * ROWS, BLOCK)[:, None]
     dk = no_sums(options.HEAD_DIM)
     dv = no_sums(options.VALUE_DIM)
@@ -187,7 +196,7 @@ def _consume_row(C: gl.constexpr, w, i, done, program, options):
     place = wait_until_filled(held, done)
     mine = place * options.CONSUMERS + C
     for g in range(0, call.group):
-        head = kv_head * call.group + g
+        head = part * call.group + g
         known, unit = options.hooks.HOLD(batch, head, kv_idx, kv_len, call.scale, S, call.T)
         span = Span(k0, k1, batch, head, q_len, S, call.T)
         run = first_tile(span, options.hooks.NEXT_RUN, BLOCK)
@@ -228,16 +237,21 @@ def _consume_row(C: gl.constexpr, w, i, done, program, options):
             i += 1
             run = next_tile(run, span, options.hooks.NEXT_RUN, BLOCK)
 
-    # No other consumer reads these keys and values, and this one is past its products.
-    barrier()
-    store_sums(block_at(held.memory, mine), dk, call.scale, options.HEAD_DIM)
-    store_sums(block_at(held.beside, mine), dv, 1.0, options.VALUE_DIM)
-    fence_async_shared()
-    barrier()
-    first = [batch, kv_head, k0 + C * ROWS, 0]
-    store_block(program.dk_desc, first, held.memory, mine)
-    store_block(program.dv_desc, first, held.beside, mine)
-    tma.store_wait(0)
+    begin = k0 + C * ROWS
+    if program.key_part_ptr is None:
+        # No other consumer reads these keys and values, and this one is past its products.
+        barrier()
+        store_sums(block_at(held.memory, mine), dk, call.scale, options.HEAD_DIM)
+        store_sums(block_at(held.beside, mine), dv, 1.0, options.VALUE_DIM)
+        fence_async_shared()
+        barrier()
+        store_block(program.dk_desc, [batch, part, begin, 0], held.memory, mine)
+        store_block(program.dv_desc, [batch, part, begin, 0], held.beside, mine)
+        tma.store_wait(0)
+    else:
+        first = first_of_part(batch, part, call) + begin
+        store_part(program.key_part_ptr, dk, call.scale, first, kv_len - begin, options.HEAD_DIM)
+        store_part(program.value_part_ptr, dv, 1.0, first, kv_len - begin, options.VALUE_DIM)
     release(held.free.index(place))
     return i
 
@@ -267,6 +281,8 @@ def hopper_backward_keys(
     delta_desc,
     dk_desc,
     dv_desc,
+    key_part_ptr,
+    value_part_ptr,
     counter_ptr,
     T,
     scale,
@@ -277,6 +293,7 @@ def hopper_backward_keys(
     batch_heads,
     heads,
     group,
+    parts,
     S0, S1, S2, S3, S4, S5, S6, S7, S8, S9, S10, S11,
     S12, S13, S14, S15, S16, S17, S18, S19, S20, S21, S22, S23,
     NUMBERS: gl.constexpr,
@@ -300,7 +317,12 @@ def hopper_backward_keys(
     HELD: gl.constexpr,
     ANEW: gl.constexpr,
 ):  # fmt: skip
-    """dK and dV of CONSUMERS x 64 keys of one key-value head, `heads` of them in a batch.
+    """dK and dV of CONSUMERS x 64 keys of one key-value head.
+
+    The query heads that share keys are divided into `parts` of `group` heads, `heads` in a batch,
+    and a program computes one. With several parts it stores sums in key_part and value_part,
+    float32 `[batch, heads, kv_len, dim]`, which `gradient_sums.sums_of_parts` adds; else they are
+    None.
 
     q, k, v, g (dO), dk and dv are tensor descriptors of `[batch, heads, length, dim]` in blocks of
     BLOCK queries or 64 keys; statistic and delta are descriptors of what the kernel of dQ stored,
@@ -335,12 +357,14 @@ def hopper_backward_keys(
         CONSUMERS,
         (240, 24),
         Program(
-            Call(rows, batch_heads, heads, group, q_len, kv_len, padded, scale, S, T),
+            Call(
+                rows, batch_heads, heads, group, q_len, kv_len, padded, scale, S, T, None, parts,
+            ),
             q_desc, k_desc, v_desc, g_desc, statistic_desc, delta_desc, dk_desc, dv_desc,
             Ring(keys, vals, held_ready, held_free),
             Ring(queries, statistics, query_ready, query_free),
             Ring(gradients, deltas, gradient_ready, gradient_free),
-            None, drawn,
+            None, drawn, key_part_ptr, value_part_ptr,
         ),
         Options(
             Hooks(HOLD, MASKED, BIASED, SLOPE, NEXT_RUN, WEIGHTED), HEAD_PAD, VALUE_PAD, BLOCK,

@@ -184,6 +184,26 @@ def wait_for(sums, pending=0, _semantic=None):
 
 
 @gluon.jit
+def _store_columns(ptr, sum, count, column, SIZE: gl.constexpr):
+    layout: gl.constexpr = sum.type.layout
+    row = gl.arange(0, ROWS, gl.SliceLayout(1, layout))[:, None]
+    columns = column + gl.arange(0, sum.shape[1], gl.SliceLayout(0, layout))[None, :]
+    gl.store(ptr + row * SIZE + columns, sum, mask=(row < count) & (columns < SIZE))
+
+
+@gluon.jit
+def store_part(ptr, sums, factor, first, count, SIZE: gl.constexpr):
+    """Store `count` rows of sums times a factor in memory, from row `first` on, SIZE numbers each.
+
+    These are sums of a part of the query heads that share keys, which are added later.
+    """
+    PARTS: gl.constexpr = _widths(SIZE)
+    for part in gl.static_range(sums_of(SIZE)):
+        column = _first(PARTS, part)
+        _store_columns(ptr + first * SIZE, sums[part] * factor, count, column, SIZE)
+
+
+@gluon.jit
 def store_sums(block, sums, factor, SIZE: gl.constexpr):
     """Store sums times a factor as the rows of a block."""
     PARTS: gl.constexpr = _widths(SIZE)

@@ -34,8 +34,17 @@ from .hopper_common import (
     store_block,
     wait_until_filled,
 )
-from .hopper_keys import Program, keys_of_program, produce_queries
-from .hopper_parts import add_rows, dots, no_sums, products_of, rows_of, store_sums, wait_for
+from .hopper_keys import Program, first_of_part, keys_of_program, produce_queries
+from .hopper_parts import (
+    add_rows,
+    dots,
+    no_sums,
+    products_of,
+    rows_of,
+    store_part,
+    store_sums,
+    wait_for,
+)
 from .runs import NO_TILE, Span, first_tile, next_tile
 
 CONSUMERS = gl.constexpr(2)
@@ -76,14 +85,14 @@ def _make_values(program, options):
     by_query: gl.constexpr = gl.SliceLayout(0, scores)
     dtype: gl.constexpr = program.k_desc.dtype
     zero = gl.zeros([ROWS, BLOCK], gl.float32, scores)
-    batch, kv_head, k0, k1 = keys_of_program(gl.program_id(0), call, options)
+    batch, part, k0, k1 = keys_of_program(gl.program_id(0), call, options)
     kv_idx = rows_from(k0, BLOCK)[:, None]
     dv = no_sums(options.VALUE_DIM)
     i = gl.to_tensor(0)
     wait_until_filled(held, 0)
     key = rows_of(block_at(held.memory, 0), HEAD_DIM)
     for g in range(0, call.group):
-        head = kv_head * call.group + g
+        head = part * call.group + g
         known, unit = options.hooks.HOLD(batch, head, kv_idx, kv_len, call.scale, S, call.T)
         span = Span(k0, k1, batch, head, q_len, S, call.T)
         run = first_tile(span, options.hooks.NEXT_RUN, BLOCK)
@@ -114,14 +123,18 @@ def _make_values(program, options):
             _leave(gradients, i - 1)
             product = warpgroup_mma_wait(0, deps=[product])
 
-    # The other consumer is past its products with these values.
-    release(held.free.index(0))
-    mbarrier.wait(held.free.index(0), 0)
-    store_sums(block_at(held.beside, 0), dv, 1.0, options.VALUE_DIM)
-    fence_async_shared()
-    barrier()
-    store_block(program.dv_desc, [batch, kv_head, k0, 0], held.beside, 0)
-    tma.store_wait(0)
+    if program.value_part_ptr is None:
+        # The other consumer is past its products with these values.
+        release(held.free.index(0))
+        mbarrier.wait(held.free.index(0), 0)
+        store_sums(block_at(held.beside, 0), dv, 1.0, options.VALUE_DIM)
+        fence_async_shared()
+        barrier()
+        store_block(program.dv_desc, [batch, part, k0, 0], held.beside, 0)
+        tma.store_wait(0)
+    else:
+        first = first_of_part(batch, part, call) + k0
+        store_part(program.value_part_ptr, dv, 1.0, first, kv_len - k0, options.VALUE_DIM)
 
 
 @gluon.jit
@@ -134,13 +147,13 @@ def _make_keys(program, options):
     scores: gl.constexpr = matrix_of(BLOCK)
     by_query: gl.constexpr = gl.SliceLayout(0, scores)
     zero = gl.zeros([ROWS, BLOCK], gl.float32, scores)
-    batch, kv_head, k0, k1 = keys_of_program(gl.program_id(0), call, options)
+    batch, part, k0, k1 = keys_of_program(gl.program_id(0), call, options)
     dk = no_sums(options.HEAD_DIM)
     i = gl.to_tensor(0)
     wait_until_filled(held, 0)
     value = rows_of(block_at(held.beside, 0), VALUE_DIM)
     for g in range(0, call.group):
-        span = Span(k0, k1, batch, kv_head * call.group + g, call.q_len, call.S, call.T)
+        span = Span(k0, k1, batch, part * call.group + g, call.q_len, call.S, call.T)
         run = first_tile(span, options.hooks.NEXT_RUN, BLOCK)
         more = run.tile < NO_TILE
         dp = warpgroup_mma_wait(0, deps=[_dots_ahead(value, gradients, i, more, zero, VALUE_DIM)])
@@ -162,13 +175,17 @@ def _make_keys(program, options):
             _leave(queries, i - 1)
             dp = warpgroup_mma_wait(0, deps=[dp])
 
-    release(held.free.index(0))
-    mbarrier.wait(held.free.index(0), 0)
-    store_sums(block_at(held.memory, 0), dk, call.scale, options.HEAD_DIM)
-    fence_async_shared()
-    barrier()
-    store_block(program.dk_desc, [batch, kv_head, k0, 0], held.memory, 0)
-    tma.store_wait(0)
+    if program.key_part_ptr is None:
+        release(held.free.index(0))
+        mbarrier.wait(held.free.index(0), 0)
+        store_sums(block_at(held.memory, 0), dk, call.scale, options.HEAD_DIM)
+        fence_async_shared()
+        barrier()
+        store_block(program.dk_desc, [batch, part, k0, 0], held.memory, 0)
+        tma.store_wait(0)
+    else:
+        first, count = first_of_part(batch, part, call) + k0, call.kv_len - k0
+        store_part(program.key_part_ptr, dk, call.scale, first, count, options.HEAD_DIM)
 
 
 @gluon.jit
@@ -189,6 +206,8 @@ def hopper_backward_wide_keys(
     delta_desc,
     dk_desc,
     dv_desc,
+    key_part_ptr,
+    value_part_ptr,
     T,
     scale,
     q_len,
@@ -198,6 +217,7 @@ def hopper_backward_wide_keys(
     batch_heads,
     heads,
     group,
+    parts,
     S0, S1, S2, S3, S4, S5, S6, S7, S8, S9, S10, S11,
     S12, S13, S14, S15, S16, S17, S18, S19, S20, S21, S22, S23,
     NUMBERS: gl.constexpr,
@@ -242,12 +262,15 @@ def hopper_backward_wide_keys(
         CONSUMERS,
         (240, 24),
         Program(
-            Call(rows, batch_heads, heads, group, q_len, kv_len, padded, scale, S, T),
+            Call(
+                rows, batch_heads, heads, group, q_len, kv_len, padded, scale, S, T, None, parts,
+            ),
             q_desc, k_desc, v_desc, g_desc, statistic_desc, delta_desc, dk_desc, dv_desc,
             Ring(keys, vals, held_ready, held_free),
             Ring(queries, statistics, query_ready, query_free),
             Ring(gradients, deltas, gradient_ready, gradient_free),
             Ring(factors, None, factor_ready, factor_free),
+            None, key_part_ptr, value_part_ptr,
         ),
         # A program has one tile of 64 keys, as of one consumer.
         Options(

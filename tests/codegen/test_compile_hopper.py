@@ -446,3 +446,41 @@ def test_gradients_of_weights_left_to_the_plain_kernels():
     causal_documents = expressions()["document"]
     assert compiled_backward(causal_documents, "keys", 128, weight=WEIGHTS["sigmoid"]) is None
     assert compiled(causal, 64, weight=WEIGHTS["sigmoid"]) is None
+
+
+OF_PARTS = {"key_part": torch.float32, "value_part": torch.float32}
+
+
+@pytest.mark.parametrize("dims", [(64, 64), (96, 80), (192, 128), (256, 256)], ids=str)
+def test_gradients_of_parts_of_the_heads_that_share_keys(dims):
+    """They are stored in float32, in two tensors where dimensions are no power of two."""
+    from maskalg.backends.triton.constants import weight_constants
+    from maskalg.backends.triton.families import backward
+    from maskalg.backends.triton.launching.ahead import compile_kernel
+    from maskalg.backends.triton.plan import Inputs, Told, backward_plan
+    from maskalg.backends.triton.trust import has_gluon
+    from maskalg.codegen.hooks import Style
+
+    if not has_gluon():
+        pytest.skip("this Triton is not one the Gluon kernel was tested with")
+    dtype = torch.bfloat16
+    plan = backward_plan(
+        bound(causal).structure, Told(Style(ptx=True)), Inputs(*dims, dtype, "sm_90")
+    )
+    tile = plan.sides["keys"].hopper
+    constants = backward.gradient_constants(plan, "keys", tile) | weight_constants(ma.softmax)
+    spec = backward.gradient_spec("keys", tile)
+    found = compile_kernel(spec, "sm_90", constants, dtype, [torch.int32] * 3, held=OF_PARTS)
+    check(found)
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90", "sm_120", "gfx942"])
+def test_sums_of_parts(target):
+    from maskalg.backends.triton.constants import shape_constants
+    from maskalg.backends.triton.families import backward
+    from maskalg.backends.triton.launching.ahead import compile_kernel
+
+    shape = shape_constants(96, 80, torch.bfloat16, False, target)
+    constants = {**shape, "ROWS": backward._SUMMED}
+    found = compile_kernel(backward._SUMS, target, constants, torch.bfloat16, [], held=OF_PARTS)
+    assert not found.spills

@@ -5,6 +5,7 @@ import torch
 
 import maskalg as ma
 from maskalg import causal, sliding
+from maskalg.backends.triton.tuned import look_again
 from maskalg.tiles.shapes import HopperBackwardTile
 from tests.cases.launched import launched, names
 
@@ -114,9 +115,20 @@ def test_dimensions(dims, dtype, launches):
 WIDE_KERNELS = [KERNELS[0], "hopper_backward_wide_keys"]
 
 
+@pytest.fixture(params=["undivided", "divided"])
+def parts(request, monkeypatch):
+    """Whether the query heads that share keys are divided among programs."""
+    from maskalg.backends.triton.families import backward
+
+    monkeypatch.setattr(backward, "_AT_ONCE", 0 if request.param == "undivided" else 10**6)
+    look_again()
+    yield
+    look_again()
+
+
 @pytest.mark.parametrize("kv_heads", [1, 4])
 @pytest.mark.parametrize("dims", [(256, 256), (192, 128)], ids=str)
-def test_kernels_that_serve_wide_heads(dims, kv_heads, launches):
+def test_kernels_that_serve_wide_heads(dims, kv_heads, launches, parts):
     check(causal, inputs(dims[0], torch.float16, value_dim=dims[1], kv_heads=kv_heads))
     assert names(launches) == WIDE_KERNELS * 2
 
@@ -139,6 +151,11 @@ def test_lengths(q_len, kv_len):
     check(causal | ma.prefix(5), inputs(128, torch.bfloat16, q_len=q_len, kv_len=kv_len))
 
 
+@pytest.mark.parametrize("dims", [(128, 128), (96, 80), (256, 256), (256, 128)], ids=str)
 @pytest.mark.parametrize("kv_heads", [1, 4])
-def test_groups(kv_heads):
-    check(causal, inputs(128, torch.bfloat16, kv_heads=kv_heads))
+def test_groups(kv_heads, dims, parts, launches):
+    """Programs of 96 dimensions draw rows one after another."""
+    tensors = inputs(dims[0], torch.bfloat16, value_dim=dims[1], kv_heads=kv_heads)
+    check(causal, tensors)
+    check(causal & ma.sliding(100) + ma.softcap(3.0), tensors)
+    assert len(launches) == (0 if dims == (256, 128) else 8)

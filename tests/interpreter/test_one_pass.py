@@ -173,7 +173,8 @@ def test_counts_of_other_rows(rows, tiles):
     "heads, kv_heads, q_len, kv_len, served",
     [
         (4, 2, 515, 515, True),  # 5 tiles of keys, of queries too; 40 and 20 of 2 entries' heads
-        (4, 1, 515, 515, False),  # programs
+        (4, 1, 515, 515, False),  # pairs, of which twice as many are needed with 10 of key heads
+        (4, 1, 900, 900, True),
         (4, 4, 1000, 512, False),  # keys
         (4, 2, 385, 515, False),  # pairs
         (4, 2, 384, 1200, False),  # queries

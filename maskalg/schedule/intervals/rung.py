@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, reduce
 from itertools import chain
-from typing import TYPE_CHECKING, ClassVar, Final, Literal, cast
+from typing import TYPE_CHECKING, ClassVar, Final, Literal, NamedTuple, cast
 
 import numpy as np
 import torch
 
 from ...engine.extents import Extents
-from ...engine.normal_form import Bound, Structure, Value
+from ...engine.normal_form import Bound, Structure, Value, transposed
 from ...formula.derived import documents_in
 from ...proof.closed_forms import ClosedForms, Span
 from ...proof.proof import closed_forms_of
@@ -373,20 +373,47 @@ def tiles_of_intervals(form: Bound, extents: Extents, side: int) -> float:
     """
     if form.structure.mask_tables:
         return 0
-    numbers = tuple([0 if isinstance(value, torch.Tensor) else value for value in form.values])
-    return _mean(form.structure, numbers, extents.q_len, extents.kv_len, side)
+    found = _tiles_of_rows(form.structure, _numbers(form), extents.q_len, extents.kv_len, side)
+    return found.mean / max(found.intervals, 1)
+
+
+def tiles_of_columns(form: Bound, extents: Extents, side: int) -> tuple[float, float]:
+    """How many tiles of `side` queries columns of as many keys have: the most, and the mean.
+
+    As for `tiles_of_intervals`; zeros if unknown.
+    """
+    if form.structure.mask_tables:
+        return 0, 0
+    structure = transposed(form.structure)
+    found = _tiles_of_rows(structure, _numbers(form), extents.kv_len, extents.q_len, side)
+    return found.most, found.mean
+
+
+def _numbers(form: Bound) -> tuple[Value, ...]:
+    return tuple([0 if isinstance(value, torch.Tensor) else value for value in form.values])
+
+
+class _Tiles(NamedTuple):
+    """Tiles of rows, the most and the mean, and the number of intervals of a row."""
+
+    most: float
+    mean: float
+    intervals: int
 
 
 @lru_cache(maxsize=1024)
-def _mean(
+def _tiles_of_rows(
     structure: Structure, values: tuple[Value, ...], q_len: int, kv_len: int, side: int
-) -> float:
+) -> _Tiles:
     one = Extents(q_len, kv_len, batch=1, heads=1)
     rows = rows_of(Tiling(Bound(structure, values), one, (side, side), torch.device("cpu")))
     spans = closed_forms_of(structure).touched
     tiles = [key_range(span, rows).tiles(side) for span in spans]
-    found = [float((end - first).sum()) for first, end in tiles]
-    return sum(found) / max(len(found) * -(-q_len // side), 1)
+    if not tiles:
+        return _Tiles(0, 0, 0)
+    found = sum((end - first).double() for first, end in tiles)
+    assert isinstance(found, torch.Tensor)
+    return _Tiles(float(found.max()), float(found.mean()), len(tiles))
 
 
 def tiles_of_documents(form: Bound, extents: Extents, side: int) -> float:

@@ -9,7 +9,7 @@ from maskalg.codegen.hooks import Style
 from maskalg.engine.extents import Extents
 from maskalg.engine.normal_form import bound
 from maskalg.formula.derived import note_documents
-from maskalg.schedule.intervals.rung import tiles_of_documents
+from maskalg.schedule.intervals.rung import tiles_of_columns, tiles_of_documents
 from maskalg.testing.catalogue import CATALOGUE
 from maskalg.tiles.backward import one_pass_for
 from maskalg.tiles.pattern import Rows, tiles_of_counts
@@ -83,6 +83,26 @@ def test_which_gradients_are_made_in_one_pass(pattern, dims):
 )
 def test_tiles_of_documents(mask, keys):
     assert tiles_of_documents(bound(mask), Extents(640, 640, 1, 1), 128) == keys / 128
+
+
+@pytest.mark.parametrize(
+    "mask, most, mean",
+    [
+        (ma.everything, 5, 5),
+        (ma.causal, 5, 3),
+        (ma.causal & ma.sliding(100), 2, 9 / 5),
+        (ma.causal & (ma.sliding(100) | ma.prefix(4)), 7, 14 / 5),  # the first overlap
+        (ma.causal & ma.document(torch.arange(640) // 100), 0, 0),
+    ],
+)
+def test_tiles_of_columns(mask, most, mean):
+    found = tiles_of_columns(bound(mask), Extents(640, 640, 1, 1), 128)
+    assert found == pytest.approx((most, mean))
+
+
+def test_columns_of_fewer_keys_than_queries():
+    found = tiles_of_columns(bound(ma.causal), Extents(640, 256, 1, 1), 128)
+    assert found == (5, 4.5)
 
 
 def test_tiles_of_documents_on_a_device_are_told_by_their_number():

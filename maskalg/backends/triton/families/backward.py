@@ -15,6 +15,7 @@ from typing import Any, Final
 import torch
 
 from .... import errors
+from ....schedule.intervals.rung import tiles_of_columns
 from ....tiles.shapes import HopperBackwardTile, Tile, in_turn
 from ...call import Call
 from ..arguments import describable, hooked, numbers_of, padded_length
@@ -77,8 +78,15 @@ _HOPPER: Final = {
 _DIVIDED: Final = replace(
     _HOPPER["keys"], path="maskalg_kernels.hopper_wide_keys.hopper_backward_wide_keys"
 )
+_OF_PARTS: Final = (_PLAIN["keys"], _HOPPER["keys"], _DIVIDED)
+_SUMS: Final = KernelSpec("maskalg_kernels.gradient_sums.sums_of_parts")
 
 _ROWS: Final = 64  # of a consumer
+_KEYS: Final = 128  # of a program of dK and dV, counted by which heads are divided
+_AT_ONCE: Final = 128  # programs that a GPU runs, about
+_LONGER: Final = 1.25  # how much longer the longest program may run than all others, if they share
+_PROGRAMS: Final = 3  # for each that runs, where it is not known how long columns are
+_SUMMED: Final = 64  # keys of a program that adds parts
 _INT32_MAX: Final = 2**31 - 1  # of the row that a descriptor of rows is asked for
 
 
@@ -143,7 +151,10 @@ def fill_gradients(of: BackwardPass, results: list[torch.Tensor]) -> list[Launch
             raise
         return fill_gradients(of, results)  # by two kernels
     found = [launch for launch in chosen if launch is not None]
-    return [launch.run() for launch in [*launches.counter_of(found), *found]]
+    return [
+        launch.run()
+        for launch in [*launches.counter_of(found), *found, *launches.sums_of_parts(found)]
+    ]
 
 
 def fill_rows(of: BackwardPass) -> None:
@@ -167,7 +178,7 @@ def route_of_gradients(plan: BackwardPlan, tma: bool, call: Call, given: Sequenc
     described, hopper = _reached(call, plan, tma, given[3])
     tiles = tiles_in_turn(call, plan) if hopper else None
     if tiles is None:
-        return described, hopper
+        return described, hopper, _parts(call) > 1
     _block, parts = one_pass_counts(plan.shape["HEAD_PAD"], call)
     return "one pass", kept_turns(call, 2 * math.prod(tiles)), parts > 0
 
@@ -197,11 +208,12 @@ class _Launches:
 
     def _launch(self, side: Side, tile: Tile | HopperBackwardTile) -> Launch:
         persistent = isinstance(tile, HopperBackwardTile) and tile.persistent
+        given = {**self.given, "key_part": None, "value_part": None}
         return Launch(
             gradient_spec(side, tile),
             self.fixed,
             self.call,
-            {**self.given, "counter": self.counter.tensors["out"] if persistent else None},
+            {**given, "counter": self.counter.tensors["out"] if persistent else None},
             partial(_sizes, side, tile),
             lambda: self.weighting | gradient_constants(self.plan, side, tile),
             with_rows(self.plan.hooks, self.call, self.hooked, *_rows_side(side, tile, self.call)),
@@ -214,6 +226,18 @@ class _Launches:
         counter = self.counter.tensors["out"]
         served = any(launch.tensors.get("counter") is counter for launch in launches)
         return [self.counter] if served else []
+
+    def sums_of_parts(self, launches: list[Launch]) -> list[Launch]:
+        """The launch that adds parts of dK and dV, if one of these launches made some."""
+        parts = [launch.made for launch in launches if launch.spec in _OF_PARTS and launch.made]
+        if not parts:
+            return []
+        given = self.given | dict(zip(("key_part", "value_part"), parts[0], strict=True))
+        shape = self.plan.shape
+        made = Launch(
+            _SUMS, self.fixed, self.call, given, _sizes_of_sums, lambda: {**shape, "ROWS": _SUMMED}
+        )
+        return [made]
 
     def rows(self, counts: Counts | None = None) -> Launch:
         """The launch that fills the row statistics, without dQ."""
@@ -239,9 +263,24 @@ def _rows_side(of: Side, tile: Tile | HopperBackwardTile, call: Call) -> tuple[i
     return length, tile.block_q if of == "queries" else tile.block_kv
 
 
+def _parts(call: Call) -> int:
+    """The parts into which the query heads that share keys are divided, each part for a program.
+
+    As few as keep a GPU from waiting for the longest column of tiles, and one if bits must not
+    depend on the batch.
+    """
+    group, extents = call.group, call.extents
+    if call.aligned or group == 1:
+        return 1
+    columns = extents.batch * call.key.shape[1] * -(-extents.kv_len // _KEYS)
+    longest, mean = tiles_of_columns(call.form, extents, _KEYS)
+    wanted = (longest / mean / _LONGER if mean else _PROGRAMS) * _AT_ONCE / columns
+    return next((n for n in range(1, group) if group % n == 0 and n >= wanted), group)
+
+
 def _sizes(of: Side, tile: Tile | HopperBackwardTile, call: Call) -> Sizes:
-    extents = call.extents
-    heads = extents.heads if of == "queries" else call.key.shape[1]
+    extents, parts = call.extents, 1 if of == "queries" else _parts(call)
+    heads = extents.heads if of == "queries" else call.key.shape[1] * parts
     rows = rows_of_tiles(call, *_rows_side(of, tile, call))
     batch_heads = extents.batch * heads
     programs = rows * batch_heads
@@ -253,8 +292,25 @@ def _sizes(of: Side, tile: Tile | HopperBackwardTile, call: Call) -> Sizes:
         "rows": rows,
         "batch_heads": batch_heads,
         "heads": heads,
+        "group": call.group // parts,
+        "parts": parts,
         "head_step": head_step,
         "row_step": row_step,
     }
     own["dq_head_step"], own["dq_row_step"] = call.row_steps(1)
-    return Sizes(programs, {**numbers_of(call), **own})
+    made: dict[str, tuple[tuple[int, ...], torch.dtype]] = {}
+    if parts > 1:
+        of_parts = ("dk", "dv") if isinstance(tile, Tile) else ("key_part", "value_part")
+        for name, like in zip(of_parts, (call.key, call.value), strict=True):
+            shape = (extents.batch, heads, extents.kv_len, like.shape[3])
+            made[name] = (shape, torch.float32)
+        if isinstance(tile, Tile):
+            own["head_step"], own["row_step"] = extents.kv_len, 1
+    return Sizes(programs, {**numbers_of(call), **own}, made)
+
+
+def _sizes_of_sums(call: Call) -> Sizes:
+    rows, kv_heads = -(-call.extents.kv_len // _SUMMED), call.key.shape[1]
+    head_step, row_step = call.row_steps(2)
+    own = {"rows": rows, "parts": _parts(call), "head_step": head_step, "row_step": row_step}
+    return Sizes(rows * call.extents.batch * kv_heads, {**numbers_of(call), **own})

@@ -11,7 +11,7 @@ import torch
 
 from ....engine.extents import dependence
 from ....schedule.intervals.rung import tiles_of_documents, tiles_of_intervals
-from ....tiles.shapes import HopperBackwardTile, Least
+from ....tiles.shapes import HopperBackwardTile
 from ...call import Call
 from ..arguments import Hooked, numbers_of
 from ..constants import hopper_backward_constants
@@ -40,6 +40,7 @@ _KEYS: Final = 128  # of both consumers
 _PART_COLUMNS: Final = 32  # of a part of dQ as it lies in memory
 _SUMS_TOGETHER: Final = 2**22  # that share the L2 cache
 _DIMENSIONS_TOGETHER: Final = 256  # of heads together; more gain nothing
+_DIMENSIONS_SHARED: Final = 32  # see `Least.kv_keys`
 _PROGRAMS_TURNED: Final = 256  # about two of a multiprocessor
 _TURNS_TOGETHER: Final = 64  # rows and columns of a table that are counted at a time
 _MOST_TILES: Final = 2**24  # of a table of turns, which has eight bytes for each
@@ -58,8 +59,13 @@ def tiles_in_turn(call: Call, plan: BackwardPlan) -> tuple[int, int] | None:
         return None
     keys, queries = (-(-length // _KEYS) for length in (extents.kv_len, extents.q_len))
     heads = extents.batch * extents.heads
-    found = Least(keys * heads // call.group, keys * heads, keys * queries * heads, queries)
-    needed = least._replace(queries=min(least.queries, keys), band=0, document=0)
+    pairs = least.pairs
+    if keys * heads // call.group < least.kv_keys:
+        if least.band:
+            return None
+        pairs *= shape["HEAD_PAD"] // _DIMENSIONS_SHARED
+    found = keys * heads, keys * queries * heads, queries
+    needed = least.keys, pairs, min(least.queries, keys)
     if any(have < need for have, need in zip(found, needed, strict=True)):
         return None
     form = call.form

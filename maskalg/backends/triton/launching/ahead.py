@@ -27,7 +27,8 @@ _HELD: Final[dict[str, torch.dtype | None]] = {
     **dict.fromkeys(("lse", "statistic", "delta", "part", "sums", "sum"), torch.float32),
     **dict.fromkeys(("counter", "turn", "out", "list"), torch.int32),
     "shift": torch.bfloat16,
-    **dict.fromkeys(("sink", "grad_lse", "unit", "key_sum", "value_sum", "part_counter", "packed")),
+    **dict.fromkeys(("sink", "grad_lse", "unit", "packed")),
+    **dict.fromkeys(("key_part", "value_part", "key_sum", "value_sum", "part_counter")),
 }
 """Dtypes of tensors that differ from the inputs'; None for tensors that most calls lack."""
 
