@@ -79,6 +79,17 @@ def test_a_tree_without_tokens_is_its_prompt(parents) -> None:
     assert ma.tree([]).to_dense(0).numel() == 0
 
 
+@pytest.mark.parametrize("parents", [[-1, 0, 0, 0], [-1, 0, 0, 1]])
+def test_no_query_keeps_keys_past_a_tree_after_prompts_per_batch(parents: list[int]) -> None:
+    kept = ma.tree(parents, [4, 2]).to_dense(10)[:, 0]
+    for each, prompt in zip(kept, (4, 2), strict=True):
+        end = prompt + 4
+        alone = ma.tree(parents, prompt).to_dense(end)[0, 0]
+        assert torch.equal(each[:end, :end], alone)
+        assert not each[:, end:].any()
+        assert torch.equal(each[end:, :end], (torch.arange(end) < prompt).expand(10 - end, -1))
+
+
 @pytest.mark.parametrize("shape", ["chain", "star", "roots", "comb", "heap"])
 def test_large_forests(shape: str) -> None:
     """Shapes whose intervals are known, deeper than any recursion."""

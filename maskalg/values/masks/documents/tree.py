@@ -29,12 +29,14 @@ def tree(parents: Entries, prompt: int | Entries = 0) -> Mask:
 
     Token i of the tree stands at position `prompt + i`. A query in the tree keeps the whole prompt,
     and the keys of the tree that are its ancestors or itself; a query in the prompt is causal.
+    Positions past the tree: see `prompt`.
 
     Args:
         parents: the parent of each token of the tree, negative for a root; an integer
             tensor `[tokens]` or `[batch, tokens]`, read from the device once, here.
-            Keys past the tree raise an error where `prompt` is a number.
-        prompt: length of the prompt, >= 0; an integer, or an integer tensor `[batch]`.
+        prompt: length of the prompt, >= 0; an integer, or an integer tensor `[batch]`. Lengths
+            past the tree raise an error if it is a number. If it is a tensor, no query keeps a key
+            past the tree, and queries past it keep the prompt.
 
     Trees numbered depth first are intervals of keys and proved exactly; others are decided by two
     tables, the places of the tokens in depth-first order and where their descendants end.
@@ -56,6 +58,12 @@ def tree(parents: Entries, prompt: int | Entries = 0) -> Mask:
         )
         return Mask(node, SCORE, called("tree", end, printed))
     order = Table("order", _like(given, [forest.order for forest in forests]))
+    if isinstance(printed, Table):
+        # Reads past the tree find this entry: it is behind no token, and before none.
+        end, order = (
+            Table(table.name, torch.nn.functional.pad(table.tensor, (0, 1), value=-1))
+            for table in (end, order)
+        )
     within = nodes.conjunction(
         nodes.ge(K, p),
         nodes.ge(Q, p),
@@ -115,6 +123,10 @@ def rows() -> MaskRows:
         "tree after prompts per batch": (
             tree(ordered, [prompt, 50]),
             partial(tree_by_hand, np.append(ordered, [-1] * 50), (prompt, 50)),
+        ),
+        "tree by level after prompts per batch": (
+            tree(by_level, [prompt, 50]),
+            partial(tree_by_hand, np.append(by_level, [-1] * 50), (prompt, 50)),
         ),
     }
 
