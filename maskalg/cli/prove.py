@@ -27,8 +27,8 @@ def declare(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print the proof; returns the exit status."""
     from rich.text import Text
+    from torch import Tensor
 
-    from ..engine.normal_form import bound
     from ..parsing import read
     from ..proof.printed import told
 
@@ -37,15 +37,14 @@ def run(options: argparse.Namespace) -> int:
     console = plain_console()
     if options.latex:
         console.print(proof.to_latex())
-        return 0
-    console.print(Text(str(mask), style="bold"))
-    form = bound(mask)
-    named = zip(form.structure.slots, form.values, strict=True)
-    values = [f"{slot.name} = {value}" for slot, value in named if not slot.is_table]
-    if values:
-        console.print(f"here {', '.join(values)}; the proof is for all values\n")
-    for kind, text in told(proof):
-        console.print(Text(text, style="bold cyan" if kind == "heading" else ""))
+    else:
+        console.print(Text(str(mask), style="bold"))
+        named = mask.parameters.items()
+        values = [f"{name} = {value}" for name, value in named if not isinstance(value, Tensor)]
+        if values:
+            console.print(f"here {', '.join(values)}; the proof is for all values\n")
+        for kind, text in told(proof):
+            console.print(Text(text, style="bold cyan" if kind == "heading" else ""))
     if options.check:
         started = time.perf_counter()
         certificate = proof.check()

@@ -256,7 +256,8 @@ def _bound(expression: Expression) -> Bound:
     key, distinct = keyed(expression)
     structure = _STRUCTURES.recall(key)
     if structure is None:
-        structure = _STRUCTURES.keep(key, _structure(key, expression, distinct))
+        names = [parameter.name for parameter in distinct]
+        structure = _STRUCTURES.keep(key, _structure(key, expression, distinct, _apart(names)))
     return Bound(structure, tuple([value_of(parameter) for parameter in distinct]))
 
 
@@ -295,16 +296,38 @@ def value_of(parameter: Parameter) -> Value:
     return parameter.value if isinstance(parameter, Scalar) else parameter.tensor
 
 
-def _structure(key: str, expression: Expression, distinct: list[Parameter]) -> Structure:
-    names: set[str] = set()
-    slots: list[Slot] = []
-    for index, parameter in enumerate(distinct):
-        assert not isinstance(parameter, Slot)
-        name, count = parameter.name, 1
-        while name in names:
+def as_named(expression: Expression) -> Structure:
+    """The structure of an expression with the names of its `parameters`, to be read.
+
+    These are numbered as the expression is written; `bound` numbers them as the formula has them.
+    """
+    structure = bound(expression).structure
+    key, distinct = keyed(expression)
+    named = {id(p): name for name, known in expression._named.items() for p in known}
+    names = [named[id(parameter)] for parameter in distinct]
+    if names == [slot.name for slot in structure.slots]:
+        return structure
+    return _structure(key, expression, distinct, names)
+
+
+def _apart(names: list[str]) -> list[str]:
+    """Names told apart by numbers: the second window is `window_2`."""
+    found: dict[str, None] = {}
+    for given in names:
+        name, count = given, 1
+        while name in found:
             count += 1
-            name = f"{parameter.name}_{count}"
-        names.add(name)
+            name = f"{given}_{count}"
+        found[name] = None
+    return list(found)
+
+
+def _structure(
+    key: str, expression: Expression, distinct: list[Parameter], names: list[str]
+) -> Structure:
+    slots: list[Slot] = []
+    for index, (parameter, name) in enumerate(zip(distinct, names, strict=True)):
+        assert not isinstance(parameter, Slot)
         slots.append(Slot(index, name, parameter))
 
     def slot_of(parameter: Parameter) -> Slot:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, overload
 
 from ..engine.kernel_checks import KERNEL_CHECKS
-from ..engine.normal_form import Structure, bound
+from ..engine.normal_form import Structure, as_named
 from ..engine.recent import Recent
 from ..formula.expression import Expression
 from ..formula.nodes import Node
@@ -145,7 +145,7 @@ class Proof(Shown):
 
 def prove(expression: Expression) -> Proof:
     """The proof for the structure of `expression`; a second one of that structure is a look-up."""
-    return prove_structure(bound(expression).structure)
+    return prove_structure(as_named(expression))
 
 
 def prove_structure(structure: Structure) -> Proof:

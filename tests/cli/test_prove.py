@@ -81,6 +81,8 @@ def test_says_how(capsys: pytest.CaptureFixture[str], expression: str) -> None:
 def test_check(capsys: pytest.CaptureFixture[str]) -> None:
     text = printed(capsys, "causal", "--check")
     assert "Certificate\n" in text and "verified  sound and exact" in text
+    both = printed(capsys, "causal", "--check", "--latex")
+    assert "aligned" in both and "verified  sound and exact" in both
 
 
 def test_latex(capsys: pytest.CaptureFixture[str]) -> None:

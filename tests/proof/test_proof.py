@@ -184,6 +184,14 @@ def groups(count: int) -> ma.Mask:
     return reduce(lambda left, right: left & right, parts)
 
 
+def test_names_are_those_that_bind_takes() -> None:
+    """In the formula the second window comes first."""
+    mask = ~ma.sliding(3) & ma.sliding(9)
+    assert mask.parameters == {"window": 3, "window_2": 9}
+    assert lines(mask, "touched")[0].startswith("q0 + window <= k <= q1 + window_2 - 1")
+    assert lines(ma.sliding(9) & ~ma.sliding(3), "touched")[0].startswith("q0 + window_2 <= k")
+
+
 def test_over_budget_is_evaluated_and_does_not_hang() -> None:
     proof = groups(12).prove()
     assert not proof.exact
