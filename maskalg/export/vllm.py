@@ -115,14 +115,20 @@ def to_vllm(
     return VllmMask(flex_function(mask), hint_fn, block_size, length)
 
 
-def to_ranges(mask: Expression, intervals: torch.Tensor, length: int) -> VllmRanges:
+def to_ranges(
+    mask: Expression, intervals: torch.Tensor, length: int, batch: int | None
+) -> VllmRanges:
     """The ranges of `causal | …` from `key_intervals`, int32 `[2, batch, 1, intervals, length]`.
+
+    Requests that share them are `batch`.
 
     Raises:
         ValueError: a mask that is not causal attention beside ranges that see each other.
     """
     if intervals.shape[2] > 1:
         raise one_mask_only("to_vllm", 1, intervals.shape[2])
+    if batch is not None:
+        intervals = intervals.expand(-1, batch, -1, -1, -1)
     starts, ends = (each[:, 0] for each in intervals.cpu().unbind(0))
     place = torch.arange(length)
     found: dict[int, list[tuple[int, int]]] = {}

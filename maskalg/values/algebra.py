@@ -495,7 +495,7 @@ class Mask(WithMask):
         refuse_untold("to_vllm", self, "head", *["batch"] * (form == "function"))
         if form == "ranges":
             intervals = self._key_intervals(Lengths(length, length, batch), None)
-            return vllm.to_ranges(self, intervals, length)
+            return vllm.to_ranges(self, intervals, length, batch)
         if form != "function":
             raise messages.unknown_form("to_vllm", form, ("function", "ranges"))
         after = nodes.conjunction(self.mask_node, nodes.gt(nodes.K, nodes.Q))

@@ -171,6 +171,11 @@ def test_vllm_ranges_by_hand() -> None:
     batch = torch.tensor([[-1, 0, 0, -1, 1, 1], [2, 2, 2, -1, -1, 3]])
     found = (causal | spans(batch)).to_vllm(6, form="ranges")
     assert found.mm_prefix_range == {0: [(1, 2), (4, 5)], 1: [(0, 2)]}
+    shared = causal | spans(batch[0])
+    assert shared.to_vllm(6, form="ranges").mm_prefix_range == {0: [(1, 2), (4, 5)]}
+    found = shared.to_vllm(6, form="ranges", batch=2)
+    assert found.mm_prefix_range == {key: [(1, 2), (4, 5)] for key in (0, 1)}
+    assert torch.equal(found.to_dense(), shared.to_dense(6, batch=2).expand(2, -1, -1, -1))
 
 
 def test_what_is_refused() -> None:
