@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import gc
 import os
+import re
 import sys
 from collections.abc import Sequence
 from typing import Final, NoReturn
@@ -95,6 +96,7 @@ def _run(options: argparse.Namespace) -> int:
         return status
     except MaskalgError as problem:
         line = " ".join(str(problem).split())
+        line = re.sub(r"pass (batch|heads)=…", r"pass --\1 N", line)
         print(f"maskalg {options.command}: {line}", file=sys.stderr)
         return 2
     except (BrokenPipeError, SystemExit):

@@ -24,6 +24,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
     add_expression(parser, "b")
     add_lengths(parser, "every position")
     add = parser.add_argument
+    add("--batch", type=natural, help="number of batch entries, if no tensor tells it")
     add("--heads", type=natural, help="number of heads, if no tensor tells it")
 
 
@@ -35,7 +36,7 @@ def run(options: argparse.Namespace) -> int:
     from ..views.inspect.difference import LENGTHS_SEEN_WHOLE, close_up, overview, show_difference
 
     a, b = mask_of(read(options.a)).to("cpu"), mask_of(read(options.b)).to("cpu")
-    lengths = Lengths(options.q_len, options.kv_len, None, options.heads)
+    lengths = Lengths(options.q_len, options.kv_len, options.batch, options.heads)
     console = plain_console()
     found = compare(a, b, lengths)
     options.status = 0 if found.equivalent else 1

@@ -23,6 +23,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
     add("--ranks", type=positive, required=True, help="processes that share the sequence")
     add("--layers", default="", help='layers of each expression, such as "20,4" (default: 1 each)')
     add("--chunk", type=positive, help="tokens that stay together (default: 128, or what suits)")
+    add("--batch", type=natural, help="number of batch entries, if no tensor tells it")
     add("--heads", type=natural, help="number of heads, if no tensor tells it")
     add("--width", type=positive, help="columns of the picture (default: what fits)")
     add("--json", action="store_true", help="print ranges of queries and keys, ends not included")
@@ -37,14 +38,16 @@ def run(options: argparse.Namespace) -> int:
     from ..parsing import read
 
     masks = [mask_of(read(text)) for text in options.expression]
-    counts = options.layers.split(",") if options.layers else ["1"] * len(masks)
+    given = options.layers.split(",") if options.layers else ["1"] * len(masks)
+    counts = [count.strip() for count in given]
     if len(counts) != len(masks) or not all(count.isdecimal() for count in counts):
         raise MaskValueError(
-            f"--layers {options.layers}: {len(masks)} expressions need {len(masks)} numbers of "
-            f"layers, such as --layers {','.join(['4'] * len(masks))}."
+            f"--layers {options.layers}: must be numbers of layers, one for each expression and "
+            f"commas between, such as --layers {','.join(['4'] * len(masks))}."
         )
     layers = list(zip(masks, map(int, counts), strict=True))
-    found = plan(layers, options.length, options.ranks, chunk=options.chunk, heads=options.heads)
+    sizes = {"batch": options.batch, "heads": options.heads}
+    found = plan(layers, options.length, options.ranks, chunk=options.chunk, **sizes)
     if options.json:
         print(json.dumps(found.to_json()))
         return 0

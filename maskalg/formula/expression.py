@@ -425,8 +425,22 @@ def either(a: Self, b: Self) -> Self:
     return type(a)(node, nodes.SCORE, Label("|", (a.label, b.label)), (a, b))
 
 
+_LONGEST_EXCLUSIVE: Final = 1 << 19  # characters of both formulas: about a dozen masks
+
+
 def exclusive(a: Self, b: Self) -> Self:
-    """The mask `a ^ b`: pairs that one of the two keeps."""
+    """The mask `a ^ b`: pairs that one of the two keeps.
+
+    Raises:
+        MaskValueError: masks that were joined by `^` so often that the formula, which has both
+            twice, would be too large.
+    """
+    if len(a.mask_node.skeleton) + len(b.mask_node.skeleton) > _LONGEST_EXCLUSIVE:
+        raise errors.MaskValueError(
+            "`^`: the formula would be too large. `a ^ b` is computed as `a & ~b | b & ~a`, so "
+            "each `^` doubles it. For the pairs that an odd number of masks keep, write "
+            "`(where(a, 1, 0) + where(b, 1, 0) + where(c, 1, 0)) % 2 == 1`."
+        )
     one = nodes.conjunction(a.mask_node, nodes.negation(b.mask_node))
     other = nodes.conjunction(b.mask_node, nodes.negation(a.mask_node))
     return type(a)(

@@ -28,6 +28,7 @@ Layers = Mask | Score | Iterable[tuple[Mask | Score, int]]
 _TILE: Final = 128  # the tile of the slowest kernels
 _CHUNKS_OF_RANK: Final = 8  # at least, so that there are windows to choose from
 _AS_GOOD: Final = 0.01  # up to this imbalance, fewer travelling keys count more than balance
+_MOST: Final = 1 << 30  # chunks times ranks
 _DIGIT_CHUNKS: Final = 2048  # chunks of an image: more cost more time to plan than they gain
 
 
@@ -217,7 +218,8 @@ def plan(
 ) -> Plan:
     """Give each rank equally many tokens and equal work, and say which keys it needs.
 
-    Tokens are dealt out in chunks, so two ranks differ by one chunk at most. The work of a chunk is
+    Tokens are dealt out in chunks. The numbers of chunks of two ranks differ by one at most; the
+    last chunk is shorter if the length is no multiple of `chunk`. The work of a chunk is
     the number of tiles that its queries visit: the tiles that the proof does not call empty. Only
     keys that a rank's queries may keep travel.
 
@@ -248,6 +250,11 @@ def plan(
         raise errors.MaskValueError(
             f"plan: {length} tokens in chunks of {chunk} are {-(-length // chunk)} chunks, and "
             f"{ranks} ranks would leave some without one. Take fewer ranks, or a smaller chunk."
+        )
+    if -(-length // chunk) * ranks > _MOST:
+        raise errors.MaskValueError(
+            f"plan: {length} tokens in chunks of {chunk} are {-(-length // chunk)} chunks, too "
+            f"many for {ranks} ranks. Take a larger chunk: chunks times ranks are at most {_MOST}."
         )
     needs = [Needs.of(mask.to("cpu"), length, chunk, batch, heads) for mask, _ in layers]
     counts = [count for _, count in layers]

@@ -49,7 +49,10 @@ REFUSED = {
         "--len=64",
         "--ranks=2",
         "--layers=1,2",
-    ): "maskalg plan: --layers 1,2: 1 expressions need 1 numbers of layers, such as --layers 4.\n",
+    ): "maskalg plan: --layers 1,2: must be numbers of layers, one for each expression and commas "
+    "between, such as --layers 4.\n",
+    ("head < 2", "--len=64", "--ranks=2"): "maskalg plan: the expression depends on `head`, and no "
+    "table tells how many: pass --heads N.\n",
     ("causal", "--ranks=2"): "maskalg plan: the following arguments are required: --len\n",
 }
 

@@ -164,6 +164,8 @@ def test_heads_and_batch_entries_share_a_plan() -> None:
 def test_what_is_refused() -> None:
     with pytest.raises(MaskValueError, match="plan: 64 tokens in chunks of 16 are 4 chunks, and 8"):
         parallel.plan(causal, 64, ranks=8, chunk=16)
+    with pytest.raises(MaskValueError, match="are 2000000000 chunks, too many for 8 ranks"):
+        parallel.plan(causal, 2 * 10**9, ranks=8, chunk=1)
     with pytest.raises(MaskTypeError, match="plan: masks must be a mask, or pairs of a mask and"):
         parallel.plan(ma.softcap(30), 64, ranks=8)
     with pytest.raises(MaskTypeError, match="got causal"):
