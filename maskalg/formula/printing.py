@@ -83,9 +83,9 @@ def _label(label: Label, around: int) -> str:
     if kind in ("at", "shift"):
         texts = [_part(part, _LOOSE) for part in parts[1:]]
         moves = ", ".join("=".join(pair) for pair in zip(texts[::2], texts[1::2], strict=True))
-        return f"{_part(parts[0], _UNARY)}.{kind}({moves})"
+        return f"{_part(parts[0], _POWER)}.{kind}({moves})"
     if kind == "~":
-        return f"~{_part(parts[0], _UNARY)}"
+        return _wrap(f"~{_part(parts[0], _UNARY)}", _UNARY, around)
     level = {"|": _OR, "^": _XOR, "&": _AND, "+": _SUM, "-": _SUM, "*": _PRODUCT, "@": _PRODUCT}[
         kind
     ]
@@ -143,7 +143,7 @@ def formula_text(node: Node, around: int = _LOOSE) -> str:
     if op == "step":
         return f"{node.data}_{node.own[0].name}({formula_text(args[-1])})"
     if op == "not":
-        return f"~{formula_text(args[0], _UNARY)}"
+        return _wrap(f"~{formula_text(args[0], _UNARY)}", _UNARY, around)
     if op in ("min", "max", "where", "trunc"):
         return f"{op}({', '.join(formula_text(arg) for arg in args)})"
     if op == "opaque":

@@ -140,6 +140,8 @@ class _Reader:
                 return self._guarded(node, listed, [parts], {})
             case ast.UnaryOp() if type(node.op) in UNARY:
                 sign, apply = UNARY[type(node.op)]
+                if sign == "-" and getattr(node.operand, "value", None) == 2**63:
+                    return -(2**63)
                 operand = self.value(node.operand, inner)
                 return self._applied(node, sign, apply, operand)
             case ast.BinOp() if type(node.op) in BINARY:

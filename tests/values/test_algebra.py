@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import pickle
 from functools import reduce
+from operator import add, xor
 from typing import Any
 
 import pytest
@@ -225,7 +226,18 @@ PRINTED: list[tuple[Expression, str]] = [
     (~(q_idx >= 4), "~(q_idx >= 4)"),
     (q_idx >= scalar(4, "start"), "q_idx >= 4"),
     (minimum(q_idx, 3) >= kv_idx, "min(3, q_idx) >= kv_idx"),
+    ((~causal).at(kv=2 - kv_idx), "(~causal).at(kv=2 - kv_idx)"),
+    (~causal.at(kv=2 - kv_idx), "~causal.at(kv=2 - kv_idx)"),
+    ((q_idx != 3).at(q=q_idx + 1), "(~(q_idx == 3)).at(q=q_idx + 1)"),
 ]  # fmt: skip
+
+
+def test_exclusive_masks_are_refused_before_they_fill_the_memory() -> None:
+    masks = [sliding(n) for n in range(1, 41)]
+    odd = reduce(add, [ma.where(mask, 1, 0) for mask in masks[:9]]) % 2 == 1
+    assert torch.equal(odd.to_dense(12), reduce(xor, masks[:9]).to_dense(12))
+    with pytest.raises(ma.MaskValueError, match=r"`\^`: the formula would be too large.*% 2 == 1"):
+        reduce(xor, masks)
 
 
 @pytest.mark.parametrize(("expression", "text"), PRINTED, ids=[text for _, text in PRINTED])
