@@ -48,7 +48,7 @@ IDS = torch.tensor([0, 0, 1, 1, 1, 2], dtype=torch.int32)
     [
         ("document([0, 0, 1, 1, 1, 2])", document(IDS)),
         ("document([0] * 2 + 3 * [1] + [2])", document(IDS)),
-        (f"table([{-(2**63)}, 5])[q_idx] > 0", ma.table([-(2**63), 5])[ma.q_idx] > 0),
+        (f"table([{-(2**63)}] * 8)[q_idx] > 0", ma.table([-(2**63)] * 8)[ma.q_idx] > 0),
         ("document(lengths(2, 3, 1))", document(IDS)),
         ("document(lengths([2, 3], 1))", document(IDS)),
         ("document(lengths(2, 3, total=6))", document(IDS)),
