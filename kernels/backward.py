@@ -329,7 +329,8 @@ def backward_queries(
 
 @triton.jit(
     do_not_specialize=[
-        "q_len", "kv_len", "padded", "rows", "batch_heads", "head_step", "row_step", *SCALARS,
+        *("q_len", "kv_len", "padded", "rows", "batch_heads", "parts", "head_step", "row_step"),
+        *SCALARS,
     ]
 )  # fmt: skip
 def backward_keys(

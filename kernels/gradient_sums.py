@@ -148,7 +148,7 @@ def _add_parts(
     )
 
 
-@triton.jit(do_not_specialize=["kv_len", "rows", "head_step", "row_step"])
+@triton.jit(do_not_specialize=["kv_len", "rows", "parts", "head_step", "row_step"])
 def sums_of_parts(
     dk_ptr,
     dv_ptr,

@@ -271,7 +271,9 @@ def _consume_queries(C: gl.constexpr, program, options):
             done += 1
 
 
-@gluon.jit(do_not_specialize=["q_len", "kv_len", "padded", "rows", "batch_heads", *SCALARS])
+@gluon.jit(
+    do_not_specialize=["q_len", "kv_len", "padded", "rows", "batch_heads", "parts", *SCALARS]
+)
 def hopper_backward_keys(
     q_desc,
     k_desc,

@@ -196,7 +196,9 @@ def _consume(C: gl.constexpr, program, options):
         _make_keys(program, options)
 
 
-@gluon.jit(do_not_specialize=["q_len", "kv_len", "padded", "rows", "batch_heads", *SCALARS])
+@gluon.jit(
+    do_not_specialize=["q_len", "kv_len", "padded", "rows", "batch_heads", "parts", *SCALARS]
+)
 def hopper_backward_wide_keys(
     q_desc,
     k_desc,
