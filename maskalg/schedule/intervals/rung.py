@@ -380,12 +380,14 @@ def tiles_of_intervals(form: Bound, extents: Extents, side: int) -> float:
 def tiles_of_columns(form: Bound, extents: Extents, side: int) -> tuple[float, float]:
     """How many tiles of `side` queries columns of as many keys have: the most, and the mean.
 
-    As for `tiles_of_intervals`; zeros if unknown.
+    Of lengths in whole tiles, so that little is computed anew while lengths grow. As for
+    `tiles_of_intervals`; zeros if unknown.
     """
     if form.structure.mask_tables:
         return 0, 0
     structure = transposed(form.structure)
-    found = _tiles_of_rows(structure, _numbers(form), extents.kv_len, extents.q_len, side)
+    kv_len, q_len = (-(-length // side) * side for length in (extents.kv_len, extents.q_len))
+    found = _tiles_of_rows(structure, _numbers(form), kv_len, q_len, side)
     return found.most, found.mean
 
 
