@@ -133,8 +133,12 @@ FURTHER_SHAPES: Final = {
     "GQA64k D64": Shape(1, 16, 4, 65536, 64),
     "MHA64k": Shape(1, 8, 8, 65536, 128),
     "GQA4k": Shape(4, 32, 8, 4096, 128),
+    "MQA8k": Shape(1, 8, 1, 8192, 128),
+    "MQA8k D64": Shape(1, 8, 1, 8192, 64),
+    "MQA32k": Shape(1, 8, 1, 32768, 128),
 }
-"""Measured where `--cases` names them: other head dimensions, short and long calls."""
+"""Measured where `--cases` names them: other head dimensions, short and long calls, and the one key
+head that tensor parallelism leaves to a GPU."""
 
 
 @dataclass(frozen=True)
