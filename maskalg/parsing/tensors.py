@@ -39,12 +39,13 @@ def joined(first: Listed, second: Listed) -> Listed:
 
 
 def tensor_of(entries: Listed) -> torch.Tensor:
-    """A list as a tensor: Boolean, int32 (int64 for larger integers) or float32."""
+    """A list as a tensor: Boolean, int32 (int64 for larger integers, or none) or float32."""
     kinds = set(_kinds_in(entries))
     if not kinds <= {bool, int, float} or (bool in kinds and len(kinds) > 1):
         raise errors.tensor_dtype("a list", "an entry", _kinds(kinds), "a number, or all are bool")
     try:
-        made = torch.tensor(entries, dtype=torch.float32 if float in kinds else None)
+        dtype = torch.float32 if float in kinds else None if kinds else torch.int64
+        made = torch.tensor(entries, dtype=dtype)
     except (ValueError, TypeError, RuntimeError, OverflowError) as problem:
         raise errors.tensor_shape("a list", "it", str(problem), "rows of one length") from None
     return _narrow(made)

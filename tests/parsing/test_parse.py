@@ -48,6 +48,7 @@ IDS = torch.tensor([0, 0, 1, 1, 1, 2], dtype=torch.int32)
     [
         ("document([0, 0, 1, 1, 1, 2])", document(IDS)),
         ("document([0] * 2 + 3 * [1] + [2])", document(IDS)),
+        ("tree([], 6)", ma.tree([], 6)),
         (f"table([{-(2**63)}] * 8)[q_idx] > 0", ma.table([-(2**63)] * 8)[ma.q_idx] > 0),
         ("document(lengths(2, 3, 1))", document(IDS)),
         ("document(lengths([2, 3], 1))", document(IDS)),
