@@ -55,14 +55,14 @@ class VllmRanges(NamedTuple):
     def to_dense(self) -> torch.Tensor:
         """The mask read back, Boolean `[requests, 1, length, length]`."""
         place = torch.arange(self.length)
-        found = []
+        found = [torch.zeros(0, self.length, self.length, dtype=torch.bool)]
         for ranges in self.mm_prefix_range.values():
             kept = place[:, None] >= place
             for first, last in ranges:
                 inside = (place >= first) & (place <= last)
                 kept = kept | (inside[:, None] & inside)
-            found.append(kept)
-        return torch.stack(found)[:, None]
+            found.append(kept[None])
+        return torch.cat(found)[:, None]
 
 
 def to_vllm(

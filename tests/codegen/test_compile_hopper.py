@@ -474,13 +474,15 @@ def test_gradients_of_parts_of_the_heads_that_share_keys(dims):
     check(found)
 
 
+@pytest.mark.parametrize("dims", [(96, 80), (256, 256)], ids=str)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
 @pytest.mark.parametrize("target", ["sm_80", "sm_90", "sm_120", "gfx942"])
-def test_sums_of_parts(target):
+def test_sums_of_parts(target, dtype, dims):
     from maskalg.backends.triton.constants import shape_constants
     from maskalg.backends.triton.families import backward
     from maskalg.backends.triton.launching.ahead import compile_kernel
 
-    shape = shape_constants(96, 80, torch.bfloat16, False, target)
-    constants = {**shape, "ROWS": backward._SUMMED}
-    found = compile_kernel(backward._SUMS, target, constants, torch.bfloat16, [], held=OF_PARTS)
+    shape = shape_constants(*dims, dtype, False, target)
+    constants = {**shape, "ROWS": backward._rows_summed(shape)}
+    found = compile_kernel(backward._SUMS, target, constants, dtype, [], held=OF_PARTS)
     assert not found.spills

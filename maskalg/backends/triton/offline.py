@@ -120,6 +120,9 @@ def kernels_offline(
     """Every kernel that a call of `attention` or its gradient may launch on a target: by name, a
     function that compiles it. Arguments and errors are those of `compile_offline`.
 
+    Left out are the variants of "keys" that store sums of parts of the query heads in float32, and
+    the kernel that adds them.
+
     Names are "forward"; "decode, 16 rows" and so on; "queries"; "keys"; "one pass"; and "entries of
     0" and so on, for each read of a bias table.
     """

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from itertools import chain
 from typing import Any, Final
 
@@ -84,9 +84,10 @@ _SUMS: Final = KernelSpec("maskalg_kernels.gradient_sums.sums_of_parts")
 _ROWS: Final = 64  # of a consumer
 _KEYS: Final = 128  # of a program of dK and dV, counted by which heads are divided
 _AT_ONCE: Final = 128  # programs that a GPU runs, about
-_LONGER: Final = 1.25  # how much longer the longest program may run than all others, if they share
 _PROGRAMS: Final = 3  # for each that runs, where it is not known how long columns are
-_SUMMED: Final = 64  # keys of a program that adds parts
+_OF_SUMS: Final = 0.03  # tiles of 128 in whose time a GPU stores and adds a program's sums
+_MOST_OF_SUMS: Final = 1 << 28  # bytes, or twice as many as the queries have
+_SUMMED: Final = 8192  # numbers of a program that adds parts
 _INT32_MAX: Final = 2**31 - 1  # of the row that a descriptor of rows is asked for
 
 
@@ -178,7 +179,7 @@ def route_of_gradients(plan: BackwardPlan, tma: bool, call: Call, given: Sequenc
     described, hopper = _reached(call, plan, tma, given[3])
     tiles = tiles_in_turn(call, plan) if hopper else None
     if tiles is None:
-        return described, hopper, _parts(call) > 1
+        return described, hopper, _parts(call)
     _block, parts = one_pass_counts(plan.shape["HEAD_PAD"], call)
     return "one pass", kept_turns(call, 2 * math.prod(tiles)), parts > 0
 
@@ -234,10 +235,9 @@ class _Launches:
             return []
         given = self.given | dict(zip(("key_part", "value_part"), parts[0], strict=True))
         shape = self.plan.shape
-        made = Launch(
-            _SUMS, self.fixed, self.call, given, _sizes_of_sums, lambda: {**shape, "ROWS": _SUMMED}
-        )
-        return [made]
+        rows = _rows_summed(shape)
+        sized = partial(_sizes_of_sums, rows)
+        return [Launch(_SUMS, self.fixed, self.call, given, sized, lambda: {**shape, "ROWS": rows})]
 
     def rows(self, counts: Counts | None = None) -> Launch:
         """The launch that fills the row statistics, without dQ."""
@@ -266,16 +266,33 @@ def _rows_side(of: Side, tile: Tile | HopperBackwardTile, call: Call) -> tuple[i
 def _parts(call: Call) -> int:
     """The parts into which the query heads that share keys are divided, each part for a program.
 
-    As few as keep a GPU from waiting for the longest column of tiles, and one if bits must not
-    depend on the batch.
+    As many as keep a GPU from waiting for the longest column of tiles, unless their sums would take
+    longer or too much memory; one if bits must not depend on the batch.
     """
     group, extents = call.group, call.extents
     if call.aligned or group == 1:
         return 1
-    columns = extents.batch * call.key.shape[1] * -(-extents.kv_len // _KEYS)
+    keys = max(extents.batch * call.key.shape[1] * extents.kv_len, 1)
+    columns = -(-keys // _KEYS)
     longest, mean = tiles_of_columns(call.form, extents, _KEYS)
-    wanted = (longest / mean / _LONGER if mean else _PROGRAMS) * _AT_ONCE / columns
-    return next((n for n in range(1, group) if group % n == 0 and n >= wanted), group)
+    if not mean:
+        wanted = _PROGRAMS * _AT_ONCE / columns
+        return next((n for n in range(1, group) if group % n == 0 and n >= wanted), group)
+    room = max(_MOST_OF_SUMS, 2 * call.query.numel() * call.query.element_size())
+    numbers = call.key.shape[3] + call.value.shape[3]
+    return _fastest(group, columns, longest, mean, room // (4 * numbers * keys))
+
+
+@lru_cache(maxsize=1024)
+def _fastest(group: int, columns: int, longest: float, mean: float, most: int) -> int:
+    """The parts, at most `most`, with which `columns` of tiles take the least time."""
+    shared = mean * columns * group / _AT_ONCE
+
+    def tiles(parts: int) -> float:
+        own = max(longest * group / parts, shared)
+        return own if parts == 1 else own + _OF_SUMS * parts * columns
+
+    return min((n for n in range(1, max(most, 1) + 1) if group % n == 0), key=tiles)
 
 
 def _sizes(of: Side, tile: Tile | HopperBackwardTile, call: Call) -> Sizes:
@@ -309,8 +326,13 @@ def _sizes(of: Side, tile: Tile | HopperBackwardTile, call: Call) -> Sizes:
     return Sizes(programs, {**numbers_of(call), **own}, made)
 
 
-def _sizes_of_sums(call: Call) -> Sizes:
-    rows, kv_heads = -(-call.extents.kv_len // _SUMMED), call.key.shape[1]
+def _rows_summed(shape: dict[str, Any]) -> int:
+    """Keys of a program that adds parts."""
+    return _SUMMED // int(max(shape["HEAD_PAD"], shape["VALUE_PAD"]))
+
+
+def _sizes_of_sums(summed: int, call: Call) -> Sizes:
+    rows, kv_heads = -(-call.extents.kv_len // summed), call.key.shape[1]
     head_step, row_step = call.row_steps(2)
     own = {"rows": rows, "parts": _parts(call), "head_step": head_step, "row_step": row_step}
     return Sizes(rows * call.extents.batch * kv_heads, {**numbers_of(call), **own})
