@@ -22,7 +22,7 @@ from ..formula import nodes
 from ..formula.entries import is_listed
 from ..formula.expression import Expression, both, complement, either, exclusive
 from ..formula.nodes import SCORE, TRUE, Node, added, composed, joined
-from ..formula.parameters import Scalar, no_nan, plain_number
+from ..formula.parameters import Scalar, no_nan, plain_number, whole_number
 from ..formula.printing import Label, named
 from ..formula.watched import asked
 from . import messages
@@ -375,6 +375,7 @@ class Mask(WithMask):
                     'mask.to_mask_mod(q_len, form="intervals"), or to_mask_mod(q_len, kv_len, …).'
                 )
             lengths = Lengths(q_len, kv_len, batch, heads)
+            most = whole_number("to_mask_mod", "most", plain_number(most), 1)
             return interval_function(self._key_intervals(lengths, most))
         if form != "formula":
             raise messages.unknown_form("to_mask_mod", form, ("formula", "intervals"))
@@ -505,6 +506,7 @@ class Mask(WithMask):
                 f"after it, which are not there yet. Write (mask & causal).to_vllm({length}), or "
                 f'to_vllm({length}, form="ranges") for `causal | spans(ids)`.'
             )
+        block_size = whole_number("to_vllm", "block_size", plain_number(block_size), 1)
         found = self.segments(length, block=block_size)
         return vllm.to_vllm(
             self, found.shape, (found.row_start, found.first, found.end), block_size, length

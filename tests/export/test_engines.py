@@ -198,6 +198,11 @@ def test_what_is_refused() -> None:
         (lambda: sliding(3).to_vllm(8), "Write (mask & causal).to_vllm(8)"),
         (lambda: heads.to_vllm(8), "differs between 1 batch entries and 2 heads"),
         (lambda: causal.to_vllm(8, form="rows"), '"function" or "ranges"'),
+        (lambda: causal.to_vllm(8, block_size=0), "to_vllm: block_size must be an integer >= 1"),
+        (
+            lambda: causal.to_mask_mod(8, form="intervals", most=0),
+            "to_mask_mod: most must be an integer >= 1",
+        ),
         (
             lambda: causal.to_vllm(8).hint_fn(torch.tensor([0]), torch.tensor([0]), 32),
             "Write mask.to_vllm(length, block_size=32)",
