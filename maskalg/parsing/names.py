@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from functools import reduce
+from types import ModuleType
 from typing import Final
 
 from ..formula.expression import Expression
 from ..values import biases, choice, elementary, index, masks
 from ..values.algebra import Bias, Mask, Score
-from ..values.discovery import public
 from ..values.index import Index
 from . import tensors
 
@@ -30,11 +30,14 @@ def _absolute(value: object) -> Index:
     return abs(index.Index(index.as_node(value)))
 
 
-_MASKS: Final = public(masks.__name__)
+def _public(*modules: ModuleType) -> dict[str, object]:
+    return {name: getattr(module, name) for module in modules for name in module.__all__}
+
+
+_MASKS: Final = _public(masks)
 NAMES: Final[dict[str, object]] = {
     **_MASKS,
-    **public(biases.__name__),
-    **{name: getattr(room, name) for room in (index, elementary, choice) for name in room.__all__},
+    **_public(biases, index, elementary, choice),
     "min": _least,
     "max": _most,
     "abs": _absolute,
