@@ -1,6 +1,7 @@
 """`maskalg bench` without a GPU: its cases, its report, and its errors."""
 
 import inspect
+import os
 import time
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
@@ -218,7 +219,10 @@ def row_of(name, case, rounds, *, backward, peers):
 
     with BESIDE:
         first = [time.monotonic()]
-        time.sleep(0.05)
+        if (marks := os.environ.get("MARKS")) is not None:
+            Path(marks, str(os.getpid())).touch()
+            while len(os.listdir(marks)) < 2 and time.monotonic() - first[0] < 60:
+                time.sleep(0.01)  # until another process stands here too
         first.append(time.monotonic())
     with ALONE:
         begin = time.monotonic()
@@ -244,8 +248,10 @@ def new_processes(monkeypatch):
 
 
 @pytest.mark.parametrize("count", [1, 3])
-def test_workers_take_turns_on_the_gpu(count, monkeypatch, new_processes):
+def test_workers_take_turns_on_the_gpu(count, monkeypatch, tmp_path, new_processes):
     monkeypatch.setattr(workers.measure, "measure", row_of)
+    if count > 1:
+        monkeypatch.setenv("MARKS", str(tmp_path))
     names = [f"case {i}" for i in range(6)]
     rows = list(workers.measured(turns_beside, names, 4, count, backward=True, peers=["cuDNN"]))
     assert [row.name for row in rows] == names
