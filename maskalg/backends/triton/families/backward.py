@@ -280,11 +280,12 @@ def _parts(call: Call) -> int:
         return next((n for n in range(1, group) if group % n == 0 and n >= wanted), group)
     room = max(_MOST_OF_SUMS, 2 * call.query.numel() * call.query.element_size())
     numbers = call.key.shape[3] + call.value.shape[3]
-    return _fastest(group, columns, longest, mean, room // (4 * numbers * keys))
+    most = min(max(room // (4 * numbers * keys), 1), group)
+    return _fastest(group, most, columns, longest, mean)
 
 
 @lru_cache(maxsize=1024)
-def _fastest(group: int, columns: int, longest: float, mean: float, most: int) -> int:
+def _fastest(group: int, most: int, columns: int, longest: float, mean: float) -> int:
     """The parts, at most `most`, with which `columns` of tiles take the least time."""
     shared = mean * columns * group / _AT_ONCE
 
@@ -292,7 +293,7 @@ def _fastest(group: int, columns: int, longest: float, mean: float, most: int) -
         own = max(longest * group / parts, shared)
         return own if parts == 1 else own + _OF_SUMS * parts * columns
 
-    return min((n for n in range(1, max(most, 1) + 1) if group % n == 0), key=tiles)
+    return min((n for n in range(1, most + 1) if group % n == 0), key=tiles)
 
 
 def _sizes(of: Side, tile: Tile | HopperBackwardTile, call: Call) -> Sizes:
