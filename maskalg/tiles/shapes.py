@@ -115,8 +115,8 @@ class Least(NamedTuple):
     """The least work for which one kernel computes all gradients, in tiles of 128.
 
     Attributes:
-        kv_keys: tiles of keys, in all key heads. With fewer, programs share more keys: `pairs` for
-            each 32 dimensions of a head are needed, and a band runs in two kernels.
+        kv_keys: tiles of keys, in all key heads. With fewer, `pairs` is multiplied by the padded
+            head dimension / 32, and bands always run in two kernels.
         keys: tiles of keys, in all query heads. With fewer, programs wait for one another longer
             than one kernel saves.
         pairs: tiles of pairs of queries and keys, in all heads. With fewer, the kernels that run

@@ -411,7 +411,7 @@ def _tiles_of_rows(
     rows = rows_of(Tiling(Bound(structure, values), one, (side, side), torch.device("cpu")))
     spans = closed_forms_of(structure).touched
     tiles = [key_range(span, rows).tiles(side) for span in spans]
-    if not tiles:
+    if not tiles or not q_len:
         return _Tiles(0, 0, 0)
     found = sum((end - first).double() for first, end in tiles)
     assert isinstance(found, torch.Tensor)

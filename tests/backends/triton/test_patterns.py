@@ -9,7 +9,11 @@ from maskalg.codegen.hooks import Style
 from maskalg.engine.extents import Extents
 from maskalg.engine.normal_form import bound
 from maskalg.formula.derived import note_documents
-from maskalg.schedule.intervals.rung import tiles_of_columns, tiles_of_documents
+from maskalg.schedule.intervals.rung import (
+    tiles_of_columns,
+    tiles_of_documents,
+    tiles_of_intervals,
+)
 from maskalg.testing.catalogue import CATALOGUE
 from maskalg.tiles.backward import one_pass_for
 from maskalg.tiles.pattern import Rows, tiles_of_counts
@@ -98,6 +102,13 @@ def test_tiles_of_documents(mask, keys):
 def test_tiles_of_columns(mask, most, mean):
     found = tiles_of_columns(bound(mask), Extents(640, 640, 1, 1), 128)
     assert found == pytest.approx((most, mean))
+
+
+@pytest.mark.parametrize("q_len, kv_len", [(5, 0), (0, 5)])
+def test_without_queries_or_keys_there_are_no_tiles(q_len, kv_len):
+    extents = Extents(q_len, kv_len, 1, 1)
+    assert tiles_of_columns(bound(ma.causal), extents, 128) == (0, 0)
+    assert tiles_of_intervals(bound(ma.causal), extents, 128) == 0
 
 
 def test_columns_of_fewer_keys_than_queries():
