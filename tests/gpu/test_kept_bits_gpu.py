@@ -85,11 +85,8 @@ def test_weights():
 
 @pytest.mark.parametrize("name", ["strided", "permutation"])
 @pytest.mark.parametrize("dim", [64, 128])
-def test_one_pass(name, dim, monkeypatch):
-    from maskalg.tiles.backward import Least
-    from tests.gpu.test_one_pass_gpu import set_least
-
-    set_least(monkeypatch, Least(0, 0, 0, 0))
+def test_one_pass(name, dim, one_pass_from):
+    one_pass_from(0)
     check(masks(LENGTH, "cuda")[name], inputs((dim, dim), torch.bfloat16))
 
 
@@ -97,15 +94,12 @@ def test_one_pass(name, dim, monkeypatch):
 @pytest.mark.parametrize(
     "name", ["bands", "blocks", "neighborhood", "strided", "of heads", "no keys"]
 )
-def test_long_rows(name, one_pass, monkeypatch):
+def test_long_rows(name, one_pass, one_pass_from, monkeypatch):
     """Rows that are counted as long take the kernels of dense masks, and one pass for gradients."""
-    from maskalg.tiles.backward import Least
-    from tests.gpu.test_one_pass_gpu import set_least
-
     monkeypatch.setattr(kept, "_FEWEST_COUNTED", 0)
     monkeypatch.setattr(plan, "tiles_of_counts", lambda *_: "large, in long runs")
     if one_pass:
-        set_least(monkeypatch, Least(0, 0, 0, 0))
+        one_pass_from(0)
     mask, tensors = masks(LENGTH, "cuda")[name], inputs((128, 128), torch.bfloat16)
     check(mask, tensors)
     if torch.cuda.get_device_capability()[0] == 9:

@@ -37,23 +37,10 @@ def masks(device="cuda"):
 
 
 @pytest.fixture(params=["by size", "one pass"])
-def passes(request, monkeypatch):
+def passes(request, one_pass_from):
     """The gradients that a length has, and those of one pass, which longer ones have."""
-    if request.param == "by size":
-        yield
-        return
-    from maskalg.backends.triton.plan import backward_plan
-    from maskalg.backends.triton.tuned import look_again
-    from maskalg.tiles import backward
-
-    least = backward.Least(0, 0, 0, 0)
-    found = {name: replace(p, least=least) for name, p in backward.PATTERNS.items()}
-    monkeypatch.setattr(backward, "PATTERNS", found)
-    backward_plan.cache_clear()
-    look_again()
-    yield
-    backward_plan.cache_clear()
-    look_again()
+    if request.param != "by size":
+        one_pass_from(0)
 
 
 DIMENSIONS = [(64, 64), (96, 96), (128, 128), (192, 128), (256, 256), (40, 24)]

@@ -1,19 +1,14 @@
 """All gradients in one pass on a Hopper GPU, and whose turn it is, against float64."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 
 import maskalg as ma
 from maskalg import causal, sliding
 from maskalg.schedule.summaries import labels
-from maskalg.tiles import backward
 from tests.gpu.test_hopper_backward_gpu import check, inputs, launches  # noqa: F401
 
 pytest.importorskip("triton", reason="needs Triton")
-from maskalg.backends.triton.plan import backward_plan
-from maskalg.backends.triton.tuned import look_again
 from tests.cases.launched import names
 
 pytestmark = [
@@ -39,19 +34,9 @@ MASKS = {
 
 
 @pytest.fixture(autouse=True)
-def least(monkeypatch):
+def least(one_pass_from):
     """Lengths that the float64 reference can have are served by two kernels otherwise."""
-    set_least(monkeypatch, backward.Least(0, 0, 0, 0))
-    yield
-    backward_plan.cache_clear()
-    look_again()
-
-
-def set_least(monkeypatch, least):
-    found = {name: replace(p, least=least) for name, p in backward.PATTERNS.items()}
-    monkeypatch.setattr(backward, "PATTERNS", found)
-    backward_plan.cache_clear()
-    look_again()  # what is remembered of calls was chosen by another least
+    one_pass_from(0)
 
 
 @pytest.fixture
@@ -319,14 +304,14 @@ def test_query_heads_of_a_program(name, dim, members, in_one_pass, turned, monke
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("factor, scale", [(60.0, None), (1.0, 2.0**-60), (1.0, 3.0)])
 @pytest.mark.parametrize("dim", [64, 128])
-def test_scores_of_any_size(dim, factor, scale, dtype, monkeypatch):
+def test_scores_of_any_size(dim, factor, scale, dtype, one_pass_from):
     """What products are shifted by is far from what half precision holds, or next to it."""
     query, key, value = inputs(dim, dtype)
     leaves = [t.requires_grad_() for t in (query * factor, key * factor, value)]
     change = torch.randn_like(query)
     found = {}
     for kernels, most in ((1, 0), (2, 2**60)):
-        set_least(monkeypatch, backward.Least(most, most, most, most))
+        one_pass_from(most)
         out = ma.attention(*leaves, causal, scale=scale)
         found[kernels] = torch.autograd.grad(out, leaves, change)
     for one, two in zip(found[1], found[2], strict=True):

@@ -11,7 +11,6 @@ from maskalg.engine import memory
 from tests.cases.gradients import check_gradients, gradients
 from tests.cases.many_numbers import windows
 from tests.cases.remembered import forget
-from tests.gpu.test_one_pass_gpu import set_least
 
 pytestmark = [
     pytest.mark.gpu,
@@ -140,17 +139,12 @@ def test_profilers_hear_of_every_launch():
 
 
 @pytest.fixture(params=["two kernels", "one pass"])
-def kernels(request, monkeypatch):
+def kernels(request, one_pass_from):
     """Whether the reference's lengths are served by one pass."""
-    from maskalg.backends.triton.plan import backward_plan
-    from maskalg.tiles import backward
-
-    if request.param == "one pass":
-        set_least(monkeypatch, backward.Least(0, 0, 0, 0))
-    backward_plan.cache_clear()
     forget()
+    if request.param == "one pass":
+        one_pass_from(0)
     yield request.param
-    backward_plan.cache_clear()
     forget()
 
 
