@@ -9,7 +9,7 @@ from __future__ import annotations
 import operator
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, reduce
 from typing import Any, Final, Literal, cast
 
@@ -352,3 +352,31 @@ def transposed(structure: Structure) -> Structure:
         bias=structure.bias,
         slots=structure.slots,
     )
+
+
+def tabled(structure: Structure) -> tuple[Node, ...]:
+    """The formulas that read a tensor, of those that `&` joins in the mask."""
+    return tuple(part for part in _joined(structure.mask) if _reads_tensors(part))
+
+
+@lru_cache(maxsize=4096)
+def without_tables(structure: Structure) -> Structure:
+    """The mask without the formulas of `tabled`: it keeps at least as much."""
+    if not structure.mask_tables:
+        return structure
+    rest = [part for part in _joined(structure.mask) if not _reads_tensors(part)]
+    return replace(
+        structure,
+        key=f"without tables {structure.key}",
+        mask_key=f"without tables {structure.mask_key}",
+        mask=nodes.conjunction(*rest),
+        remembered={},
+    )
+
+
+def _joined(mask: Node) -> tuple[Node, ...]:
+    return mask.args if mask.op == "and" else (mask,)
+
+
+def _reads_tensors(node: Node) -> bool:
+    return any(isinstance(p, Slot) and p.is_table for p in node.params)

@@ -116,18 +116,22 @@ class Documents(NamedTuple):
         number: the number of documents; the largest of several packings.
         keys: the length of a token's document and of the documents it continues, the mean over all
             tokens; None if not known, as for lengths on a GPU.
+        longest: tokens of the longest document, with the documents that continue it; likewise.
     """
 
     number: int
     keys: float | None
+    longest: int | None
 
 
 _DOCUMENTS: Final[MutableMapping[torch.Tensor, Documents]] = WeakIdKeyDictionary()
 
 
-def note_documents(ids: torch.Tensor, number: int, keys: float | None = None) -> None:
+def note_documents(
+    ids: torch.Tensor, number: int, keys: float | None = None, longest: int | None = None
+) -> None:
     """Remember the documents that `ids` were made of, as long as the tensor lives."""
-    _DOCUMENTS[ids] = Documents(number, keys)
+    _DOCUMENTS[ids] = Documents(number, keys, longest)
 
 
 def on_device(ids: torch.Tensor, device: torch.device | str) -> torch.Tensor:

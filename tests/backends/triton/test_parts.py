@@ -14,6 +14,11 @@ WINDOW = causal & sliding(1024)
 SINKS = causal & (sliding(1024) | ma.prefix(4))
 
 
+def prompt(tokens, answers, length):
+    cu_seqlens = [0, *range(tokens, tokens + answers * length + 1, length)]
+    return ma.shared_prefix.from_cu_seqlens(cu_seqlens, [-1] + [0] * answers)
+
+
 def parts(mask, heads, kv_heads, q_len, kv_len=None, batch=1):
     query = torch.zeros(1, 1, 1, 128, dtype=torch.bfloat16).expand(batch, heads, q_len, 128)
     key = query[:, :1, :1].expand(batch, kv_heads, kv_len or q_len, 128)
@@ -35,6 +40,10 @@ def parts(mask, heads, kv_heads, q_len, kv_len=None, batch=1):
         (SINKS, 8, 1, 32768, 8),
         (SINKS, 32, 8, 32768, 2),
         (SINKS, 6, 1, 32768, 6),
+        # A short prompt is met by the tokens of all answers.
+        (prompt(512, 32, 2048), 16, 4, 512 + 32 * 2048, 2),
+        (prompt(512, 32, 2048), 8, 1, 512 + 32 * 2048, 4),
+        (prompt(512, 32, 2048) & sliding(1024), 8, 1, 512 + 32 * 2048, 1),
         # Where tables decide, the number of columns does.
         (causal & ma.document(torch.arange(16384) // 5000), 8, 1, 16384, 4),
         (causal & ma.document(torch.arange(16384) // 5000), 8, 4, 16384, 1),

@@ -97,6 +97,20 @@ def test_tiles_of_documents(mask, keys):
         (ma.causal & ma.sliding(100), 2, 9 / 5),
         (ma.causal & (ma.sliding(100) | ma.prefix(4)), 7, 14 / 5),  # the first overlap
         (ma.causal & ma.document(torch.arange(640) // 100), 0, 0),
+        # A tile more, as documents lie in the middle of tiles.
+        (
+            ma.document.from_lengths([128] * 4 + [64] * 2),
+            2,
+            1 + (4 * 128**2 + 2 * 64**2) / 640 / 128,
+        ),
+        (
+            ma.causal & ma.document.from_lengths([512, 128]),
+            5,
+            0.6 * (1 + (512**2 + 128**2) / 640 / 128),
+        ),
+        (ma.causal & ma.sliding(100) & ma.document.from_lengths([512, 128]), 2, 9 / 5),
+        (ma.shared_prefix.from_cu_seqlens([0, 128, 384, 640], [-1, 0, 0]), 5, 0.6 * (1 + 2.6)),
+        (ma.causal & (ma.prefix(4) | ma.document.from_lengths([512, 128])), 0, 0),
     ],
 )
 def test_tiles_of_columns(mask, most, mean):

@@ -286,13 +286,15 @@ def packed_ids(
     return ids
 
 
-def _documents(cu_seqlens: torch.Tensor) -> tuple[int, float | None]:
-    """The number of documents; and the mean length of a token's document, None on a GPU."""
+def _documents(cu_seqlens: torch.Tensor) -> tuple[int, float | None, int | None]:
+    """The number of documents, the mean length of a token's document, and the length of the longest
+    one; both lengths are None on a GPU."""
     count = cu_seqlens.shape[-1] - 1
-    if not readable(cu_seqlens):
-        return count, None
+    if not count or not readable(cu_seqlens):
+        return count, None, None
     lengths = cu_seqlens.diff().double()
-    return count, float(lengths.square().sum() / lengths.sum().clamp(min=1))
+    mean = lengths.square().sum() / lengths.sum().clamp(min=1)
+    return count, float(mean), int(lengths.max())
 
 
 document = _Document()
