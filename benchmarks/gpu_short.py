@@ -37,7 +37,7 @@ CAPTURED = ("forward", "both")
 
 @dataclass(frozen=True)
 class Case:
-    """Equal numbers of queries and keys; `causal`, or no mask."""
+    """`length` queries and as many keys, or `kv_length`; `causal`, or no mask."""
 
     name: str
     batch: int
@@ -46,13 +46,15 @@ class Case:
     dim: int
     causal: bool = True
     kv_heads: int = 0
+    kv_length: int = 0
 
     def inputs(self) -> list[torch.Tensor]:
         torch.manual_seed(0)
-        shapes = [self.heads, *[self.kv_heads or self.heads] * 2, self.heads]
+        queries = (self.heads, self.length)
+        keys = (self.kv_heads or self.heads, self.kv_length or self.length)
         return [
-            torch.randn(self.batch, heads, self.length, self.dim, device="cuda").bfloat16()
-            for heads in shapes
+            torch.randn(self.batch, *shape, self.dim, device="cuda").bfloat16()
+            for shape in (queries, keys, keys, queries)
         ]
 
 
@@ -65,6 +67,9 @@ CASES = [
     Case("causal D128, one sequence", 1, 16, 512, 128),
     Case("causal D128, 1024", 8, 16, 1024, 128),
     Case("causal D128, 16 on 4", 16, 16, 512, 128, kv_heads=4),
+    Case("causal D128, 32 on 8", 1, 32, 2048, 128, kv_heads=8),
+    Case("GPT-2", 64, 12, 128, 64),
+    Case("image on text", 2, 10, 4096, 64, causal=False, kv_length=77),
 ]
 
 
@@ -206,7 +211,8 @@ def measured(case: Case, options: argparse.Namespace) -> None:
             times.setdefault((name, part, "GPU"), []).append(of_wall(replay, 3) / CALLS)
     gc.enable()
     middle = {key: statistics.median(found[1:]) for key, found in times.items()}
-    shape = f"{case.batch} x {case.heads} x {case.length} x {case.dim}"
+    lengths = f"{case.length}{f' on {case.kv_length}' if case.kv_length else ''}"
+    shape = f"{case.batch} x {case.heads} x {lengths} x {case.dim}"
     print(f"{case.name} ({shape})")
     for name in parts:
         cells = []
