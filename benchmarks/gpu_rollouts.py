@@ -3,14 +3,15 @@
     python benchmarks/gpu_rollouts.py [--rounds 10] [--dim 128] [--only turns]
 
     rollouts   a prompt of 8192 tokens, 16 answers of 1024
+    answers    a prompt of 512 tokens, 32 answers of 2048
     groups     32 groups of a prompt and 8 answers, 257 to 771 tokens each
     turns      2048 tokens, 4 that fork from them, 4 from each of those, of 1024
     drafts     a sequence of 32768 tokens and 512 sampled anchors, each with a block of 16 tokens
 
-16 query heads on 4, bfloat16. FlexAttention is compiled and computes the same mask. TRL's path
-(`tree_attention` of TRL 1.16) gathers keys and values along the path of every segment and computes
-packed attention of as many sequences: here by torch's `varlen_attn`, FlashAttention 2 as torch
-builds it, where TRL takes FlashAttention 3 from a hub.
+16 query heads on 4 (or `--heads 8,1`), bfloat16. FlexAttention is compiled and computes the same
+mask. TRL's path (`tree_attention` of TRL 1.16) gathers keys and values along the path of every
+segment and computes packed attention of as many sequences: here by torch's `varlen_attn`,
+FlashAttention 2 as torch builds it, where TRL takes FlashAttention 3 from a hub.
 """
 
 from __future__ import annotations
@@ -37,13 +38,16 @@ from maskalg.engine.normal_form import bound
 from maskalg.schedule.rung import marked_runs
 from maskalg.schedule.tiling import Of
 
-HEADS: Final = 16
-KV_HEADS: Final = 4
+Heads = tuple[int, int]  # of queries, and of keys
 Layout = tuple[list[int], list[int]]  # lengths of segments, and which one each continues
 
 
 def rollouts() -> Layout:
     return [8192] + [1024] * 16, [-1] + [0] * 16
+
+
+def answers() -> Layout:
+    return [512] + [2048] * 32, [-1] + [0] * 32
 
 
 def groups() -> Layout:
@@ -60,7 +64,7 @@ def turns() -> Layout:
     return lengths, parents
 
 
-LAYOUTS: Final = {f.__name__: f for f in (rollouts, groups, turns)}
+LAYOUTS: Final = {f.__name__: f for f in (rollouts, answers, groups, turns)}
 
 
 def paths(lengths: list[int], parents: list[int]) -> list[list[int]]:
@@ -128,20 +132,22 @@ def peak(step: Callable[[], Any]) -> float:
     return (torch.cuda.max_memory_allocated() - before) / 2**20
 
 
-def made(lengths: list[int], dim: int) -> tuple[torch.Tensor, ...]:
+def made(lengths: list[int], dim: int, heads: Heads) -> tuple[torch.Tensor, ...]:
     torch.manual_seed(0)
-    shapes = [(1, heads, sum(lengths), dim) for heads in (HEADS, KV_HEADS, KV_HEADS)]
+    shapes = [(1, count, sum(lengths), dim) for count in (*heads, heads[1])]
     return tuple(
         torch.randn(s, device="cuda", dtype=torch.bfloat16).requires_grad_() for s in shapes
     )
 
 
-def report(name: str, layout: Layout, dim: int, rounds: int, peers: list[str]) -> None:
+def report(
+    name: str, layout: Layout, dim: int, heads: Heads, rounds: int, peers: list[str]
+) -> None:
     lengths, parents = layout
     cu_seqlens = [0, *accumulate(lengths)]
     mask = ma.shared_prefix.from_cu_seqlens(cu_seqlens, parents, device="cuda")
     (end,) = mask.parameters.values()
-    inputs = made(lengths, dim)
+    inputs = made(lengths, dim, heads)
     attends: dict[str, Callable[..., torch.Tensor]] = {
         "maskalg": partial(lambda m, *x: ma.attention(*x, m), mask)
     }
@@ -164,7 +170,7 @@ def report(name: str, layout: Layout, dim: int, rounds: int, peers: list[str]) -
     for kind, runs, times in (("forward", forward, 1), ("backward", backward, 2.5)):
         found = {peer: statistics.median(t) for peer, t in interleaved(runs, rounds).items()}
         for peer, middle in found.items():
-            rate = 4 * HEADS * dim * pairs * times / middle / 1e9
+            rate = 4 * heads[0] * dim * pairs * times / middle / 1e9
             ratio = middle / found["maskalg"]
             print(f"  {kind:8} {peer:14} {middle:8.3f} ms {rate:5.0f} TFLOP/s  {ratio:.2f}")
     for peer, step in steps.items():
@@ -205,7 +211,7 @@ def once(make: Callable[[], Any], rounds: int) -> tuple[float, float]:
     return statistics.median(times[1:]), most
 
 
-def drafts(dim: int, rounds: int) -> None:
+def drafts(dim: int, heads: Heads, rounds: int) -> None:
     """Masks of new anchors, and attention with them."""
     length, count, block = 32768, 512, 16
     total = length + count * block
@@ -242,7 +248,7 @@ def drafts(dim: int, rounds: int) -> None:
     for name, maker in makers.items():
         taken, most = once(maker, rounds)
         print(f"  {name:28} {taken:8.3f} ms {most:8.1f} MiB")
-    inputs = made([total], dim)
+    inputs = made([total], dim, heads)
     anchors = sampled()
     mask, flex = ma.drafts(anchors, length, block), torch.compile(flex_attention, dynamic=False)
     block_mask = make(mod_of(anchors), None, None, total, total)
@@ -261,16 +267,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--dim", type=int, default=128)
+    parser.add_argument("--heads", default="16,4", help="of queries, and of keys")
     parser.add_argument("--only", choices=[*LAYOUTS, "drafts"], action="append")
     parser.add_argument("--peers", default="TRL's path,FlexAttention")
     args = parser.parse_args()
+    of_queries, of_keys = map(int, args.heads.split(","))
+    heads = (of_queries, of_keys)
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, bfloat16")
     for name in args.only or [*LAYOUTS, "drafts"]:
         if name == "drafts":
-            drafts(args.dim, args.rounds)
+            drafts(args.dim, heads, args.rounds)
             continue
         layout = LAYOUTS[name]()
-        report(name, layout, args.dim, args.rounds, args.peers.split(","))
+        report(name, layout, args.dim, heads, args.rounds, args.peers.split(","))
         built(layout)
 
 

@@ -116,22 +116,26 @@ class Documents(NamedTuple):
         number: the number of documents; the largest of several packings.
         keys: the length of a token's document and of the documents it continues, the mean over all
             tokens; None if not known, as for lengths on a GPU.
-        longest: tokens of the longest document, with the documents that continue it; likewise.
+        related: tokens of a token's document, of those it continues and of those that continue it:
+            the most and the mean over all tokens; likewise.
     """
 
     number: int
     keys: float | None
-    longest: int | None
+    related: tuple[int, float] | None
 
 
 _DOCUMENTS: Final[MutableMapping[torch.Tensor, Documents]] = WeakIdKeyDictionary()
 
 
 def note_documents(
-    ids: torch.Tensor, number: int, keys: float | None = None, longest: int | None = None
+    ids: torch.Tensor,
+    number: int,
+    keys: float | None = None,
+    related: tuple[int, float] | None = None,
 ) -> None:
     """Remember the documents that `ids` were made of, as long as the tensor lives."""
-    _DOCUMENTS[ids] = Documents(number, keys, longest)
+    _DOCUMENTS[ids] = Documents(number, keys, related)
 
 
 def on_device(ids: torch.Tensor, device: torch.device | str) -> torch.Tensor:

@@ -383,34 +383,34 @@ def tiles_of_columns(form: Bound, extents: Extents, side: int) -> tuple[float, f
     Of lengths in whole tiles, so that little is computed anew while lengths grow. As for
     `tiles_of_intervals`, but documents count by their lengths, if these are known; zeros if not.
     """
-    documents = _lengths_of_documents(form)
+    documents = _related(form)
     if documents is None:
         return 0, 0
     structure = transposed(without_tables(form.structure))
     kv_len, q_len = (-(-length // side) * side for length in (extents.kv_len, extents.q_len))
     found = _tiles_of_rows(structure, _numbers(form), kv_len, q_len, side)
     # A document of a tile's length lies in two tiles, if it does not begin with one.
-    longest, mean = (length / side + 1 for length in documents)
+    most, mean = (length / side + 1 for length in documents)
     # Causal masks keep half of a document's pairs, windows longer than it all.
     part = max(found.mean / max(found.most, 1), 0.5)
-    return min(found.most, longest), min(found.mean, part * mean)
+    return min(found.most, most), min(found.mean, part * mean)
 
 
-def _lengths_of_documents(form: Bound) -> tuple[float, float] | None:
-    """The length of the longest document, and of a token's document, the mean.
+def _related(form: Bound) -> tuple[float, float] | None:
+    """Tokens that documents relate to a token: the most, and the mean.
 
     Infinite without documents; None if they are unknown, or if the mask keeps pairs outside of
     them.
     """
     if any(part.op in ("or", "not") for part in tabled(form.structure)):
         return None
-    lengths = [(math.inf, math.inf)]
+    related = [(math.inf, math.inf)]
     for slot in form.structure.mask_rows:
         found = documents_in(cast(torch.Tensor, form.values[slot.index]))
-        if found is None or found.longest is None or found.keys is None:
+        if found is None or found.related is None:
             return None
-        lengths.append((found.longest, found.keys))
-    return min(lengths)
+        related.append(found.related)
+    return min(related)
 
 
 def _numbers(form: Bound) -> tuple[Value, ...]:

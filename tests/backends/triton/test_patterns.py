@@ -109,7 +109,7 @@ def test_tiles_of_documents(mask, keys):
             0.6 * (1 + (512**2 + 128**2) / 640 / 128),
         ),
         (ma.causal & ma.sliding(100) & ma.document.from_lengths([512, 128]), 2, 9 / 5),
-        (ma.shared_prefix.from_cu_seqlens([0, 128, 384, 640], [-1, 0, 0]), 5, 0.6 * (1 + 2.6)),
+        (ma.shared_prefix.from_cu_seqlens([0, 128, 384, 640], [-1, 0, 0]), 5, 0.6 * (1 + 3.4)),
         (ma.causal & (ma.prefix(4) | ma.document.from_lengths([512, 128])), 0, 0),
     ],
 )

@@ -84,9 +84,10 @@ _SUMS: Final = KernelSpec("maskalg_kernels.gradient_sums.sums_of_parts")
 _ROWS: Final = 64  # of a consumer
 _KEYS: Final = 128  # of a program of dK and dV, counted by which heads are divided
 _AT_ONCE: Final = 128  # programs that a GPU runs, about
+_ALONE: Final = 0.75  # of a tile's time, if no other program uses the multiprocessor
 _PROGRAMS: Final = 3  # for each that runs, where it is not known how long columns are
 _OF_SUMS: Final = 0.03  # tiles of 128 in whose time a GPU stores and adds a program's sums
-_MOST_OF_SUMS: Final = 1 << 28  # bytes, or twice as many as the queries have
+_MOST_OF_SUMS: Final = 1 << 28  # bytes, or four times as many as the queries have
 _SUMMED: Final = 8192  # numbers of a program that adds parts
 _INT32_MAX: Final = 2**31 - 1  # of the row that a descriptor of rows is asked for
 
@@ -278,7 +279,7 @@ def _parts(call: Call) -> int:
     if not mean:
         wanted = _PROGRAMS * _AT_ONCE / columns
         return next((n for n in range(1, group) if group % n == 0 and n >= wanted), group)
-    room = max(_MOST_OF_SUMS, 2 * call.query.numel() * call.query.element_size())
+    room = max(_MOST_OF_SUMS, 4 * call.query.numel() * call.query.element_size())
     numbers = call.key.shape[3] + call.value.shape[3]
     most = min(max(room // (4 * numbers * keys), 1), group)
     return _fastest(group, most, columns, longest, mean)
@@ -290,7 +291,7 @@ def _fastest(group: int, most: int, columns: int, longest: float, mean: float) -
     shared = mean * columns * group / _AT_ONCE
 
     def tiles(parts: int) -> float:
-        own = max(longest * group / parts, shared)
+        own = max(_ALONE * longest * group / parts, shared)
         return own if parts == 1 else own + _OF_SUMS * parts * columns
 
     return min((n for n in range(1, most + 1) if group % n == 0), key=tiles)

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from .... import errors
 from ....formula import nodes
-from ....formula.derived import note_documents
+from ....formula.derived import Documents, note_documents
 from ....formula.entries import Entries, integers, is_listed, readable
 from ....formula.nodes import BATCH, SCORE, K, Q
 from ....formula.parameters import INTEGERS, Order, Table, plain_number
@@ -286,15 +286,14 @@ def packed_ids(
     return ids
 
 
-def _documents(cu_seqlens: torch.Tensor) -> tuple[int, float | None, int | None]:
-    """The number of documents, the mean length of a token's document, and the length of the longest
-    one; both lengths are None on a GPU."""
+def _documents(cu_seqlens: torch.Tensor) -> Documents:
+    """What is known of documents: on a GPU, only how many there are."""
     count = cu_seqlens.shape[-1] - 1
     if not count or not readable(cu_seqlens):
-        return count, None, None
+        return Documents(count, None, None)
     lengths = cu_seqlens.diff().double()
-    mean = lengths.square().sum() / lengths.sum().clamp(min=1)
-    return count, float(mean), int(lengths.max())
+    mean = float(lengths.square().sum() / lengths.sum().clamp(min=1))
+    return Documents(count, mean, (int(lengths.max()), mean))
 
 
 document = _Document()
