@@ -111,8 +111,8 @@ def attention(
     """Attention of `query` to `key` and `value` under a mask, a bias or both.
 
     Args:
-        query: `[batch, heads, q_len, head_dim]`, float16, bfloat16 or float32 (float64 off GPUs),
-            or float8_e4m3fn, for inference.
+        query: `[batch, heads, q_len, head_dim]`, float16, bfloat16, float32, float64 (not
+            by the fused GPU kernels), or float8_e4m3fn, for inference.
         key: `[batch, kv_heads, kv_len, head_dim]`; `heads` is a multiple of `kv_heads`, and
             consecutive query heads share a key-value head.
         value: `[batch, kv_heads, kv_len, value_dim]`.
@@ -125,8 +125,8 @@ def attention(
             `[batch, heads, q_len]`.
         dropout_p: 0; anything else is refused, as dropout of the weights is not built.
         descale: factors of float8 query, key and value, or of 8-bit pages: three positive float32
-            tensors, `[batch, heads]` and twice `[batch, kv_heads]`, where either size may be 1;
-            None means factors of 1. `to_float8` makes them.
+            tensors, `[batch, heads]` and twice `[batch, kv_heads]`, where either size may be 1,
+            or `[1]`; None means factors of 1. `to_float8` makes them.
         pages: where the keys and values of each request lie, if `key` and `value` are pages,
             `[pages, page_size, kv_heads, dim]` with any strides: see `Pages`. They may be int8
             or float8_e4m3fn beside a query of a wider dtype. For inference.

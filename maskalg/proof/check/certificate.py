@@ -115,7 +115,7 @@ def _exact(side: str, wanted: Node, alternatives: list[Node], span: Span) -> Ite
         by = excluded([pair], [wanted], "distances in a box")
         yield Obligation(side, "exact", claim, by)
     elif span.exact:
-        claim = f"each key is met: {span_text(span)}"
+        claim = f"some query keeps each key: {span_text(span)}"
         if span.documents:
             claim += ", if equal ids are contiguous"
         yield Obligation(side, "exact", claim, met(_tries(span, alternatives)))

@@ -104,11 +104,11 @@ def test_printed() -> None:
     assert str(causal.prove().check()) == (
         "touched   sound  in an interval, where q_idx >= kv_idx\n"
         "                 linear arithmetic\n"
-        "touched   exact  each key is met: kv_idx <= q1\n"
+        "touched   exact  some query keeps each key: kv_idx <= q1\n"
         "                 linear arithmetic\n"
         "not full  sound  in an interval, where ~(q_idx >= kv_idx)\n"
         "                 linear arithmetic\n"
-        "not full  exact  each key is met: q0 + 1 <= kv_idx\n"
+        "not full  exact  some query keeps each key: q0 + 1 <= kv_idx\n"
         "                 linear arithmetic\n"
         "verified  sound and exact"
     )

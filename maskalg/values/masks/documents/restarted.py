@@ -54,8 +54,7 @@ class _PerDocument(Ways, name="per_document"):
         Args:
             mask: the mask within a document; it may not read tensors at positions.
             ids: integer tensor `[length]` or `[batch, length]`, as in `document`. Positions are
-                counted from the first occurrence of an id, which is found here and by `bind`, but
-                not when entries are changed in place.
+                counted from the first occurrence of an id, also after writes to the entries.
             kv_ids: the ids of the keys, if they differ from those of the queries. Positions are
                 then counted from the document's first key, and its last query stands at its last
                 key (bottom right), as in FlashAttention: with `causal`, two queries and five keys

@@ -34,10 +34,10 @@ def tree(parents: Entries, prompt: int | Entries = 0) -> Mask:
     Args:
         parents: the parent of each token of the tree, negative for a root; an integer
             tensor `[tokens]` or `[batch, tokens]`, read from the device once, here.
-        prompt: length of the prompt, >= 0; an integer, or an integer tensor `[batch]`. Lengths
-            past the tree raise an error if it is a number. If it is a tensor, no query keeps a key
-            past the tree, and queries past it keep the prompt; the tables of a tree that is not
-            numbered depth first then end with an entry of -1, which `bind` must keep.
+        prompt: length of the prompt, >= 0; an integer, or an integer tensor `[batch]`. With
+            a number, a call longer than prompt and tree raises an error. With a tensor, no query
+            keeps a key past the tree, and queries past the tree keep the prompt; tables of a tree
+            that is not numbered depth first then end with -1, which `bind` must keep.
 
     Trees numbered depth first are intervals of keys and proved exactly; others are decided by two
     tables, the places of the tokens in depth-first order and where their descendants end.
