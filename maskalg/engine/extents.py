@@ -25,7 +25,7 @@ from ..formula.parameters import INTEGERS, Slot, plain_number
 from ..formula.printing import formula_text
 from ..formula.separation import positions
 from . import messages
-from .normal_form import Bound, Value
+from .normal_form import Bound, Structure, Value
 
 MOST_OF_ENTRY: Final = 2**30
 """Kernels that compute in 32 bits clamp entries to this size, which all other sums stay below."""
@@ -207,7 +207,7 @@ def _check_computed(
     if (limits[0] < 0 or limits[1] >= size) and _reads_own_length(index, slot):
         shape = _table_shape(bound, slot)
         raise messages.table_of_distances(slot.name, shape, _call(extents))
-    if limits[0] < 0:
+    if limits[0] < 0 and not is_kept_from_zero(bound.structure, index):
         raise errors.MaskValueError(
             f"{slot.name} would be read at {formula_text(index)} = {limits[0]}, before its first "
             "entry. Indices are global and start at 0: shift less far back, or pass a longer "
@@ -243,6 +243,15 @@ def is_bounded(index: Node) -> bool:
     """Whether the limits of a table's index are checked: a formula of positions, each read once."""
     plain = index.op == "index" or _repeats(index) or not positions(index)
     return not plain and all(part.op not in ("read", "trunc", "opaque") for part in index.walk())
+
+
+def is_kept_from_zero(structure: Structure, index: Node) -> bool:
+    """Whether the mask drops pairs where `index` is negative, as `at` makes it do, so that the
+    entry read there does not matter."""
+    return any(
+        node.op == "ge" and node.args[0] == index and node.args[1].data == 0
+        for node in structure.mask.walk()
+    )
 
 
 def _repeats(index: Node) -> bool:

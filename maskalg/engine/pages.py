@@ -208,8 +208,8 @@ class Pages:
         if bool((used & (self.table >= count)).any()):
             place = (used & (self.table >= count)).nonzero()[0].tolist()
             raise errors.MaskValueError(
-                f"Pages: table{place} is {int(self.table[tuple(place)])}, and there are {count} "
-                f"pages, 0 to {count - 1}."
+                f"Pages: table{place} is {int(self.table[tuple(place)])}, and there are "
+                + (f"{count} pages, 0 to {count - 1}." if count else "no pages.")
             )
         named = torch.where(used & (self.table >= 0), self.table, -1 - slots).sort(dim=1).values
         twice = (named[:, 1:] == named[:, :-1]).nonzero()

@@ -33,6 +33,11 @@ def not_positive(call: str, argument: str, value: float) -> MaskValueError:
 
 
 def not_a_tensor(name: str, what: object) -> MaskTypeError:
+    if type(what).__module__ == "torch.fx.proxy":
+        return MaskTypeError(
+            f"attention: {name} is a Proxy of torch.fx.symbolic_trace, which maskalg does not "
+            "support. torch.compile, torch.export and make_fx trace it."
+        )
     says = f"attention: {name} must be a torch.Tensor, got {type(what).__name__}. "
     if type(what).__name__ in ("Mask", "Bias", "Score"):
         return MaskTypeError(says + "Write attention(query, key, value, mask): it comes fourth.")
@@ -158,6 +163,14 @@ def sparse_table(name: str, layout: object) -> MaskTypeError:
     return MaskTypeError(
         f"{name} is a tensor of layout {layout}, and entries are read at positions. Write "
         f"{name}.to_dense()."
+    )
+
+
+def unread_entries(name: str, dtype: object) -> MaskTypeError:
+    write = f"{name}.long() if no entry is 2**63 or more, {name}.dequantize() of a quantized tensor"
+    return MaskTypeError(
+        f"{name} is a tensor of dtype {dtype}, and tables hold flags, real numbers or integers "
+        f"that fit int64. Write {write}."
     )
 
 

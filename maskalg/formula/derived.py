@@ -8,6 +8,7 @@ from typing import Final, NamedTuple, cast
 import torch
 from torch.utils.weak import WeakIdKeyDictionary
 
+from ..errors import MaskValueError
 from .parameters import Parameter, Table
 
 
@@ -140,6 +141,11 @@ def note_documents(
 
 def on_device(ids: torch.Tensor, device: torch.device | str) -> torch.Tensor:
     """`ids` on a device, with the documents noted for them."""
+    if ids.is_meta and torch.device(device).type != "meta":
+        raise MaskValueError(
+            "a tensor of the expression lives on meta, where tensors have no entries. Build the "
+            f"expression anew on {torch.device(device)}."
+        )
     there = ids.to(device)
     if not torch.compiler.is_compiling() and (known := _DOCUMENTS.get(ids)) is not None:
         _DOCUMENTS[there] = known

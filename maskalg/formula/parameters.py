@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, cast
 
 import torch
 
-from ..errors import MaskValueError, below, not_an_integer, sparse_table
+from ..errors import MaskValueError, below, not_an_integer, sparse_table, unread_entries
 
 Kind = Literal["bool", "int", "real"]
 
@@ -99,6 +99,8 @@ class Table:
     ) -> None:
         if tensor.layout != torch.strided:
             raise sparse_table(name, tensor.layout)
+        if tensor.dtype == torch.uint64 or tensor.is_quantized:
+            raise unread_entries(name, tensor.dtype)
         self.name = name
         self.tensor = tensor
         self.low = low

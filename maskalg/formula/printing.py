@@ -128,12 +128,14 @@ def formula_text(node: Node, around: int = _LOOSE) -> str:
     op, args = node.op, node.args
     if op == "const" and node.kind == "bool":
         return "everything" if node.data else "nothing"
-    if op in ("index", "const"):
+    if op == "index":
         return str(node.data)
     if op == "score":
         return "score"
-    if op == "scalar":
-        return parameter_text(node.own[0])
+    if op in ("const", "scalar"):
+        text = str(node.data) if op == "const" else parameter_text(node.own[0])
+        # `-2 ** q_idx` is -(2 ** q_idx) in Python.
+        return _wrap(text, _UNARY, around if text.startswith("-") else _LOOSE)
     if op == "read":
         return f"{node.own[0].name}[{', '.join(formula_text(arg) for arg in args)}]"
     if op == "extent":

@@ -41,6 +41,12 @@ def transformed() -> bool:
     return torch._C._are_functorch_transforms_active()
 
 
+def is_one_of_many(tensor: torch.Tensor) -> bool:
+    """Whether `torch.vmap` runs a function for all members of a batch at once, and `tensor` is one
+    member's, so that its entries have no single value."""
+    return transformed() and torch._C._functorch.is_batchedtensor(tensor)
+
+
 def recorded() -> bool:
     """Whether torch.jit records a trace."""
     return torch._C._is_tracing()

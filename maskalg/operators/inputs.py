@@ -224,6 +224,11 @@ def _dtypes_differ(*found: torch.dtype) -> errors.MaskTypeError:
 
 
 def _wrong_device(name: str, found: object, wanted: object) -> errors.MaskValueError:
+    if str(found) == "meta":
+        return errors.MaskValueError(
+            f"{name} lives on meta, query on {wanted}. A tensor on meta has no entries: build the "
+            f"expression anew on {wanted}."
+        )
     return errors.MaskValueError(
         f"{name} lives on {found}, query on {wanted}. Move the expression once: "
         f"`mask = mask.to({str(wanted)!r})`."

@@ -102,6 +102,11 @@ def attention(
             "Write plan(mask, length, ranks)."
         )
     processes = _group(group)
+    if processes is None and not distributed.is_initialized():
+        raise errors.MaskValueError(
+            "parallel.attention: there is no group of processes. Start them with torchrun, and "
+            "write torch.distributed.init_process_group() or pass group=…."
+        )
     size, rank = distributed.get_world_size(processes), distributed.get_rank(processes)
     _check(query, key, value, plan, (size, rank))
     _check_mask(score, plan, layer)

@@ -128,6 +128,11 @@ class Plan:
 
     def tokens(self, rank: int) -> torch.Tensor:
         """The tokens that a rank holds, in order, int64 `[tokens]`."""
+        if not 0 <= rank < self.ranks:
+            raise errors.MaskValueError(
+                f"tokens: rank must lie between 0 and {self.ranks - 1}, got {rank}. The plan has "
+                f"{self.ranks} ranks."
+            )
         owner = torch.from_numpy(self.owner).repeat_interleave(self.chunk)[: self.length]
         return (owner == rank).nonzero()[:, 0]
 

@@ -41,6 +41,7 @@ NAMES: Final[dict[str, object]] = {
     "min": _least,
     "max": _most,
     "abs": _absolute,
+    "trunc": elementary.truncate,  # as formulas are printed
     "lengths": tensors.lengths,
     "arange": tensors.arange,
     "load": tensors.load,

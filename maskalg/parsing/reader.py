@@ -140,7 +140,7 @@ class _Reader:
                 return self._guarded(node, listed, [parts], {})
             case ast.UnaryOp() if type(node.op) in UNARY:
                 sign, apply = UNARY[type(node.op)]
-                if ast.unparse(node) == str(-(2**63)):
+                if sign == "-" and getattr(node.operand, "value", None) == 2**63:
                     return -(2**63)
                 operand = self.value(node.operand, inner)
                 return self._applied(node, sign, apply, operand)

@@ -97,10 +97,14 @@ def load(path: str) -> torch.Tensor:
         found = torch.load(path, weights_only=True)
     except Exception as problem:
         # Whatever the error of the file, report its name and the reason.
-        reason = str(problem).splitlines()[0] if str(problem) else type(problem).__name__
+        said = "" if isinstance(problem, KeyError) else str(problem)
+        reason = said.splitlines()[0] if said else "its content is not of that kind"
         raise unloadable(path, f"{reason.rstrip('.')}.") from None
     if not isinstance(found, torch.Tensor):
         raise unloadable(path, f"it holds a {type(found).__name__}, not a tensor.")
+    if found.is_meta or found.is_quantized or found.layout != torch.strided:
+        kind = "meta" if found.is_meta else "quantized" if found.is_quantized else found.layout
+        raise unloadable(path, f"it holds a tensor without plain entries ({kind}).")
     return found
 
 

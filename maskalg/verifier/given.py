@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..codegen.text.long_integers import compares_integers, is_long, roots
-from ..engine.extents import MOST_OF_ENTRY, _repeats
+from ..engine.extents import MOST_OF_ENTRY, _repeats, is_kept_from_zero
 from ..engine.normal_form import Structure
 from ..formula import nodes
 from ..formula.comparisons import holds_entry
@@ -213,7 +213,8 @@ def _indices(structure: Structure, meaning: Meaning, checked: bool) -> list[Term
             else:
                 found.append(size >= count)
         elif checked and not _repeats(index) and _is_bounded(index):
-            found += _below(meaning(index), size)
+            within = _below(meaning(index), size)
+            found += within[1:] if is_kept_from_zero(structure, index) else within
     return found
 
 

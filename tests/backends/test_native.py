@@ -5,6 +5,7 @@ import platform
 import re
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 from pathlib import Path
 
 import pytest
@@ -455,3 +456,15 @@ def test_sums_of_products_stay_in_registers(processor, tmp_path):
     products = re.findall(r"^\s*v?(?:f[n]?madd\w+ps|mulps|addps)\b.*", "\n".join(functions), re.M)
     assert products
     assert not [line for line in products if re.search(r"%[re][sb]p", line)]
+
+
+def test_a_number_that_changes_as_a_constant_is_told_of(monkeypatch):
+    def compiles_nothing(source):
+        raise door.CompileError("not tried")
+
+    monkeypatch.setattr(launch, "library", compiles_nothing)
+    monkeypatch.setattr(launch, "_loop", lru_cache(lambda: "compiled"))
+    monkeypatch.setattr(launch, "_warn", lambda problem: None)
+    with pytest.warns(ma.RecompilationWarning, match=r"16 values .*ma\.scalar\(value\)"):
+        for n in range(16):
+            launch._compiled(bound(causal & (ma.q_idx * 5 - ma.kv_idx < 700 + n)).structure, ())

@@ -153,6 +153,33 @@ ELSEWHERE: dict[str, tuple[object, str]] = {
 }
 
 
+def test_entries_that_int64_does_not_hold() -> None:
+    large = torch.tensor([2**63 + 5, 1], dtype=torch.uint64)
+    raises(TypeError, lambda: table(large, "t"), "t is a tensor of dtype torch.uint64", "t.long()")
+    raises(TypeError, lambda: document(IDS).bind(ids=large), "torch.uint64", "ids.long()")
+
+
+def test_expressions_without_entries() -> None:
+    q = torch.randn(1, 1, 4, 8)
+    mask = causal & document(torch.zeros(4, dtype=torch.long, device="meta"))
+    raises(ValueError, lambda: attention(q, q, q, mask), "ids lives on meta", "anew on cpu")
+    raises(ValueError, lambda: mask.to("cpu"), "lives on meta", "anew on cpu")
+
+
+def test_transforms_that_do_not_read_entries() -> None:
+    class Model(torch.nn.Module):
+        def forward(self, q: torch.Tensor) -> Any:
+            return attention(q, q, q, causal)
+
+    raises(TypeError, lambda: torch.fx.symbolic_trace(Model()), "query is a Proxy", "torch.export")
+    q, lengths = torch.randn(1, 1, 4, 8), torch.tensor([[1, 3], [2, 2]])
+
+    def each(lengths: torch.Tensor) -> Any:
+        return attention(q, q, q, causal & document.from_lengths(lengths))
+
+    raises(ValueError, lambda: torch.vmap(each)(lengths), "within torch.vmap", "total=")
+
+
 @pytest.mark.parametrize("name", ELSEWHERE)
 def test_names_of_other_functions(name: str) -> None:
     value, says = ELSEWHERE[name]
@@ -262,7 +289,7 @@ def test_attention_expressions_that_do_not_fit() -> None:
     ids = torch.zeros(5, dtype=torch.int64)
     raises(ValueError, call(score=document(IDS)), "ids of shape [4]", "(q_len 3, kv_len 5) reads 5")
     raises(ValueError, call(score=document(ids.to("meta"))), "ids lives on meta, query on cpu",
-           "mask = mask.to('cpu')")  # fmt: skip
+           "anew on cpu")  # fmt: skip
     raises(ValueError, call(score=causal + BIAS), "slopes of shape [2]", "head is 4")
     raises(ValueError, call(score=padding(torch.tensor([1, 2, 3]))), "batch is 2")
     rows = document(torch.zeros(3, 5, dtype=torch.int64))

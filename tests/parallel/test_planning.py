@@ -176,6 +176,18 @@ def test_what_is_refused() -> None:
         parallel.plan(causal, 6.5, ranks=2)
 
 
+@pytest.mark.parametrize("rank", [-1, 2])
+def test_ranks_that_a_plan_does_not_have(rank: int) -> None:
+    with pytest.raises(ma.MaskValueError, match=f"between 0 and 1, got {rank}"):
+        parallel.plan(causal, 128, 2).tokens(rank)
+
+
+def test_attention_without_a_group_of_processes() -> None:
+    query = torch.randn(1, 1, 8, 4)
+    with pytest.raises(ma.MaskValueError, match=r"no group of processes.*torchrun"):
+        parallel.attention(query, query, query, causal, parallel.plan(causal, 8, 1))
+
+
 def test_the_order_of_a_load_balancer_is_where_the_tensors_are() -> None:
     found = parallel.plan(causal, 1024, 2)
     order = found.load_balancer()._generate_indices()

@@ -87,11 +87,15 @@ def test_tensors_from_files(tmp_path) -> None:
         read = parse(f"document(load('{tmp_path / name}'))")
         assert read.to_dense(6).equal(document(IDS).to_dense(6))
     torch.save({"ids": IDS}, tmp_path / "dict.pt")
+    torch.save(IDS.to("meta"), tmp_path / "meta.pt")
+    (tmp_path / "other.pt").write_bytes(b"hello")
     np.save(tmp_path / "objects.npy", np.array([{}]), allow_pickle=True)
     for name, says in [
         ("dict.pt", "holds a dict, not a tensor"),
         ("objects.npy", "Object arrays cannot be loaded"),
         ("none.npy", "No such file"),
+        ("meta.pt", r"without plain entries \(meta\)"),
+        ("other.pt", "its content is not of that kind"),
         ("ids.txt", "unknown kind of file"),
     ]:
         with pytest.raises(errors.MaskValueError, match=says):
@@ -177,6 +181,7 @@ REFUSED = {
     "sliding(1j)": (9, "complex values"),
     f"sliding({'9' * 30})": (9, "64 bits"),
     "~" * 200 + "causal": (152, "more than 150 operations"),
+    "-" * 990 + "q_idx > 3": (151, "more than 150 operations"),
     "é & causal": (1, "no name 'é'"),
     "causal & 'é' & x": (1, "`&` does not take"),
 }

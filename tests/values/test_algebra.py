@@ -40,6 +40,7 @@ from maskalg import (
     sliding,
     softcap,
     table,
+    truncate,
     where,
     window,
 )
@@ -229,6 +230,11 @@ PRINTED: list[tuple[Expression, str]] = [
     ((~causal).at(kv=2 - kv_idx), "(~causal).at(kv=2 - kv_idx)"),
     (~causal.at(kv=2 - kv_idx), "~causal.at(kv=2 - kv_idx)"),
     ((q_idx != 3).at(q=q_idx + 1), "(~(q_idx == 3)).at(q=q_idx + 1)"),
+    ((-2) ** q_idx > kv_idx, "(-2)**q_idx > kv_idx"),
+    (-(2**q_idx) > kv_idx, "-2**q_idx > kv_idx"),
+    (ma.power(-0.5, q_idx) > kv_idx, "(-0.5)**q_idx > kv_idx"),
+    (kv_idx > scalar(-2.5, "base") ** q_idx, "kv_idx > (-2.5)**q_idx"),
+    (kv_idx < truncate(-q_idx / 2), "kv_idx < trunc(-q_idx / 2)"),
 ]  # fmt: skip
 
 
@@ -249,6 +255,7 @@ NAMES: dict[str, Any] = {name: getattr(ma, name) for name in dir(ma) if not name
 NAMES |= {
     "min": lambda *parts: reduce(minimum, parts),
     "max": lambda *parts: reduce(maximum, parts),
+    "trunc": truncate,
 }
 
 

@@ -50,6 +50,29 @@ def test_a_ring_holds_the_last_tokens(now):
     assert by_formula.bind(now=now + 1).to_dense(1, 8).shape == (1, 1, 1, 8)
 
 
+@pytest.mark.parametrize("now", [3, 9, 21])
+def test_slots_of_a_ring_that_are_not_written_have_no_document(now):
+    mask = causal & sliding(6) & document(IDS)
+    last, size = scalar(now, "now", low=0), scalar(8, "size", low=1)
+    slots = now - (now - torch.arange(8)) % 8
+    ring = mask.at(q=q_idx + last, kv=last - (last - kv_idx) % size)
+    assert torch.equal(ring.to_dense(1, 8), in_place(mask, torch.tensor([now]), slots))
+    assert torch.equal(ring.blocks(1, 8, block=1).labels > 0, ring.to_dense(1, 8))
+    tensors = torch.randn(1, 2, 1, 8), *torch.randn(2, 1, 2, 8, 8)
+    found, wanted = (ma.attention(*tensors, ring, backend=each) for each in ("cpu", "reference"))
+    torch.testing.assert_close(found, wanted)
+
+
+def test_entries_before_the_first_are_read_only_where_pairs_are_dropped():
+    flags = table(torch.ones(30).bool(), "flags")
+    kept = flags[kv_idx].at(kv=20 - kv_idx).to_dense(1, 30)[0, 0, 0]
+    assert kept.tolist() == [True] * 21 + [False] * 9
+    with pytest.raises(ma.MaskValueError, match=r"flags would be read at 20 - kv_idx = -9"):
+        flags[20 - kv_idx].to_dense(1, 30)
+    with pytest.raises(ma.MaskValueError, match="reads 41"):
+        flags[kv_idx].at(kv=40 - kv_idx).to_dense(1, 30)
+
+
 def test_pages_of_a_cache_are_read_by_their_table():
     """Two sequences share one pool of pages of 4; each sees its own tokens only."""
     owner = torch.tensor([[2, -1, 0, 1, -1], [-1, 0, -1, -1, 1]])  # logical page, by sequence

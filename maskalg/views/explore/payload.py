@@ -21,7 +21,15 @@ from typing import Final, cast
 import numpy as np
 import torch
 
-from ...engine.extents import Dependence, Extents, Lengths, dependence, is_bounded, resolve
+from ...engine.extents import (
+    Dependence,
+    Extents,
+    Lengths,
+    dependence,
+    is_bounded,
+    is_kept_from_zero,
+    resolve,
+)
 from ...engine.normal_form import Bound, Structure, bound, keyed, transposed
 from ...errors import MaskValueError
 from ...formula import nodes
@@ -275,7 +283,7 @@ def _computed_reads(structure: Structure, extents: Extents) -> Iterator[str]:
         return
     js = JavaScript()
     for slot, axis, index in structure.table_indices:
-        if is_bounded(index):
+        if is_bounded(index) and not is_kept_from_zero(structure, index):
             place = f"name: {text(slot.name)}, slot: {slot.index}, axis: {axis}"
             yield f"{{{place}, range: (q0, q1, k0, k1) => {values(index, js)}}}"
 

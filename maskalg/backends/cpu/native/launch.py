@@ -14,6 +14,7 @@ from typing import Final, cast
 
 import torch
 
+from ....codegen import store
 from ....codegen.spans import packed_ids
 from ....engine.extents import Extents, dependence
 from ....engine.memory import MEMORY, of_mask, state_of
@@ -128,6 +129,7 @@ def _compiled(structure: Structure, dtypes: tuple[torch.dtype, ...]) -> Kernel |
     hooks = hooks_of(structure, dtypes)
     if hooks is None:
         return None
+    store.count(structure)
     # If both are new, both are compiled at once.
     loop = threading.Thread(target=_loop)
     loop.start()

@@ -17,6 +17,7 @@ from ....formula.entries import Entries, integers, is_listed, readable
 from ....formula.nodes import BATCH, SCORE, K, Q
 from ....formula.parameters import INTEGERS, Order, Table, plain_number
 from ....formula.printing import called
+from ....formula.watched import is_one_of_many
 from ...algebra import Mask
 from ...arguments import at, integer, positions
 from ...by_hand import ENTRIES, IDS, Bools, MaskRows, looked_up, pairs, places, row
@@ -273,6 +274,11 @@ def packed_ids(
     cumulative lengths `[batch, documents + 1]`, on `device` or by default theirs. The ids ascend
     even if unchecked cumulative lengths do not.
     """
+    if length is None and is_one_of_many(cu_seqlens):
+        raise errors.MaskValueError(
+            "document: within torch.vmap the number of positions cannot be read from lengths. "
+            "Write total=…, which is the same for all members."
+        )
     length = int(cu_seqlens[..., -1].max()) if length is None else length
     known = None if torch.compiler.is_compiling() else _documents(cu_seqlens)
     cu_seqlens = cu_seqlens if device is None else cu_seqlens.to(device)
