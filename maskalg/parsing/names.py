@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import reduce
 from types import ModuleType
 from typing import Final
@@ -42,6 +43,7 @@ NAMES: Final[dict[str, object]] = {
     "max": _most,
     "abs": _absolute,
     "trunc": elementary.truncate,  # as formulas are printed
+    "inf": math.inf,  # likewise
     "lengths": tensors.lengths,
     "arange": tensors.arange,
     "load": tensors.load,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import math
 import pickle
 from functools import reduce
 from operator import add, xor
@@ -235,6 +236,7 @@ PRINTED: list[tuple[Expression, str]] = [
     (ma.power(-0.5, q_idx) > kv_idx, "(-0.5)**q_idx > kv_idx"),
     (kv_idx > scalar(-2.5, "base") ** q_idx, "kv_idx > (-2.5)**q_idx"),
     (kv_idx < truncate(-q_idx / 2), "kv_idx < trunc(-q_idx / 2)"),
+    (q_idx < math.inf, "q_idx < inf"),
 ]  # fmt: skip
 
 
@@ -256,6 +258,7 @@ NAMES |= {
     "min": lambda *parts: reduce(minimum, parts),
     "max": lambda *parts: reduce(maximum, parts),
     "trunc": truncate,
+    "inf": math.inf,
 }
 
 
