@@ -178,23 +178,35 @@ def attention(
         wanted = Wanted(checked_scale(scale), return_lse, weight, descale, chosen, pages, nan_safe)
         out, lse = attend_traced(query, key, value, expression, wanted)
     else:
-        facts, inputs = None, (query, key, value)
-        if pages is None and descale is None and not TRAITS[chosen].of_torch:
-            facts = facts_of(inputs, expression, weight, (scale, return_lse, nan_safe))
-        call = recalled(facts, expression, inputs, weight)
-        if call is None:
-            checked = checked_call(
-                query, key, value, expression, scale, return_lse, weight, descale, pages, nan_safe
-            )
-            call = remembered(facts, expression, checked)
-        if forward_ad._current_level >= 0 and not TRAITS[chosen].of_torch:
-            no_tangents((query, key, value, call.weight.sink, *call.form.values))
-        if pages is not None:
-            out, lse = attend_pages(call, chosen)
-        elif call.query.dtype == FLOAT8:
-            out, lse = attend_float8(call, chosen)
-        else:
-            out, lse = backend_of(chosen).attend(call)
+        try:
+            facts, inputs = None, (query, key, value)
+            if pages is None and descale is None and not TRAITS[chosen].of_torch:
+                facts = facts_of(inputs, expression, weight, (scale, return_lse, nan_safe))
+            call = recalled(facts, expression, inputs, weight)
+            if call is None:
+                checked = checked_call(
+                    query,
+                    key,
+                    value,
+                    expression,
+                    scale,
+                    return_lse,
+                    weight,
+                    descale,
+                    pages,
+                    nan_safe,
+                )
+                call = remembered(facts, expression, checked)
+            if forward_ad._current_level >= 0 and not TRAITS[chosen].of_torch:
+                no_tangents((query, key, value, call.weight.sink, *call.form.values))
+            if pages is not None:
+                out, lse = attend_pages(call, chosen)
+            elif call.query.dtype == FLOAT8:
+                out, lse = attend_float8(call, chosen)
+            else:
+                out, lse = backend_of(chosen).attend(call)
+        except RecursionError:
+            raise errors.nested_too_deeply("attention") from None
     return (out, cast(torch.Tensor, lse)) if return_lse else out
 
 

@@ -7,12 +7,13 @@ A method called with arguments it does not have lists those it takes.
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from functools import wraps
 from typing import Any, Final, TypeVar, cast
 
-from .kinds import MaskAttributeError, MaskTypeError
+from .kinds import MaskAttributeError, MaskTypeError, MaskValueError
 
 FROM_BLOCK_MASK = (
     "ma.mask(block_mask), or where create_block_mask made it as ma.mask(block_mask.mask_mod), "
@@ -307,8 +308,18 @@ def told(method: _Method) -> _Method:
             if inner is not None:  # raised within the method
                 raise
             raise _misfit(method, problem, named) from None
+        except RecursionError:
+            raise nested_too_deeply(method.__name__) from None
 
     return cast(_Method, call)
+
+
+def nested_too_deeply(call: str) -> MaskValueError:
+    return MaskValueError(
+        f"{call}: operations of the formula lie in each other too deeply for Python's recursion "
+        f"limit, {sys.getrecursionlimit()}. Hold what differs from case to case in a table, as in "
+        "`table(kept)[kv_idx]`, or raise the limit by sys.setrecursionlimit."
+    )
 
 
 def _misfit(

@@ -166,6 +166,18 @@ def test_expressions_without_entries() -> None:
     raises(ValueError, lambda: mask.to("cpu"), "lives on meta", "anew on cpu")
 
 
+def test_formulas_too_deep_for_python() -> None:
+    q, mask = torch.randn(1, 1, 4, 8), causal
+    for j in range(400):
+        mask = ma.where(head == j, sliding(j + 1), mask)
+    for name, ask in {
+        "attention": lambda: attention(q, q, q, mask),
+        "to_dense": lambda: mask.to_dense(4),
+        "blocks": lambda: mask.blocks(4),
+    }.items():
+        raises(ValueError, ask, f"{name}: operations of the formula", "table(kept)[kv_idx]")
+
+
 def test_transforms_that_do_not_read_entries() -> None:
     class Model(torch.nn.Module):
         def forward(self, q: torch.Tensor) -> Any:
