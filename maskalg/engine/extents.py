@@ -207,7 +207,7 @@ def _check_computed(
     if (limits[0] < 0 or limits[1] >= size) and _reads_own_length(index, slot):
         shape = _table_shape(bound, slot)
         raise messages.table_of_distances(slot.name, shape, _call(extents))
-    if limits[0] < 0 and not is_kept_from_zero(bound.structure, index):
+    if limits[0] < 0 and not is_kept_from_zero(bound.structure, slot, index):
         raise errors.MaskValueError(
             f"{slot.name} would be read at {formula_text(index)} = {limits[0]}, before its first "
             "entry. Indices are global and start at 0: shift less far back, or pass a longer "
@@ -245,13 +245,26 @@ def is_bounded(index: Node) -> bool:
     return not plain and all(part.op not in ("read", "trunc", "opaque") for part in index.walk())
 
 
-def is_kept_from_zero(structure: Structure, index: Node) -> bool:
-    """Whether the mask drops pairs where `index` is negative, as `at` makes it do, so that the
-    entry read there does not matter."""
-    return any(
-        node.op == "ge" and node.args[0] == index and node.args[1].data == 0
-        for node in structure.mask.walk()
-    )
+def is_kept_from_zero(structure: Structure, slot: Slot, index: Node) -> bool:
+    """Whether entries of a table at a negative `index` do not matter, since `index >= 0` is joined
+    to them by `&`, as `at` does; for those of a bias, joined to the whole mask."""
+    mask, bias = structure.mask, structure.bias
+    if any(_is_from_zero(part, index) for part in (mask.args if mask.op == "and" else (mask,))):
+        return True
+    return not (_reads_below_zero(mask, slot, index) or _reads_below_zero(bias, slot, index))
+
+
+def _reads_below_zero(node: Node, slot: Slot, index: Node) -> bool:
+    """Whether an entry of a table at a negative `index` may decide the value of a formula."""
+    if node.op == "and" and any(_is_from_zero(part, index) for part in node.args):
+        return False
+    if node.op == "read" and node.own[0] == slot and index in node.args:
+        return True
+    return any(_reads_below_zero(part, slot, index) for part in node.args)
+
+
+def _is_from_zero(node: Node, index: Node) -> bool:
+    return node.op == "ge" and node.args[0] == index and node.args[1].data == 0
 
 
 def _repeats(index: Node) -> bool:

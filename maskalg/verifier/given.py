@@ -214,7 +214,7 @@ def _indices(structure: Structure, meaning: Meaning, checked: bool) -> list[Term
                 found.append(size >= count)
         elif checked and not _repeats(index) and _is_bounded(index):
             within = _below(meaning(index), size)
-            found += within[1:] if is_kept_from_zero(structure, index) else within
+            found += within[1:] if is_kept_from_zero(structure, slot, index) else within
     return found
 
 

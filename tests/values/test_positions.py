@@ -69,6 +69,16 @@ def test_entries_before_the_first_are_read_only_where_pairs_are_dropped():
     assert kept.tolist() == [True] * 21 + [False] * 9
     with pytest.raises(ma.MaskValueError, match=r"flags would be read at 20 - kv_idx = -9"):
         flags[20 - kv_idx].to_dense(1, 30)
+    moved = flags[kv_idx].at(kv=20 - kv_idx)
+    assert torch.equal((moved | causal).to_dense(1, 30), moved.to_dense(1, 30))
+    assert torch.equal((~moved).to_dense(1, 30), ~moved.to_dense(1, 30))
+    with pytest.raises(ma.MaskValueError, match=r"flags would be read at 20 - kv_idx = -9"):
+        (moved | flags[20 - kv_idx]).to_dense(1, 30)
+    weights = ma.bias(table(torch.ones(30), "weights")[20 - kv_idx])
+    tensors = torch.randn(1, 1, 1, 8), *torch.randn(2, 1, 1, 30, 8)
+    assert ma.attention(*tensors, (moved & causal) + weights).isfinite().all()
+    with pytest.raises(ma.MaskValueError, match=r"weights would be read at 20 - kv_idx = -9"):
+        ma.attention(*tensors, (moved | causal) + weights)
     with pytest.raises(ma.MaskValueError, match="reads 41"):
         flags[kv_idx].at(kv=40 - kv_idx).to_dense(1, 30)
 
