@@ -18,6 +18,7 @@ from typing import Any, Final, cast
 import torch
 
 from .. import errors
+from ..formula import nodes
 from ..formula.derived import documents_in
 from ..formula.meaning import RULES, Interval
 from ..formula.nodes import Node
@@ -264,7 +265,7 @@ def _reads_below_zero(node: Node, slot: Slot, index: Node) -> bool:
 
 
 def _is_from_zero(node: Node, index: Node) -> bool:
-    return node.op == "ge" and node.args[0] == index and node.args[1].data == 0
+    return node.op == "ge" and node.args == (index, nodes.const(0))
 
 
 def _repeats(index: Node) -> bool:

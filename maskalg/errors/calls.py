@@ -166,11 +166,10 @@ def sparse_table(name: str, layout: object) -> MaskTypeError:
     )
 
 
-def unread_entries(name: str, dtype: object) -> MaskTypeError:
-    write = f"{name}.long() if no entry is 2**63 or more, {name}.dequantize() of a quantized tensor"
+def unsigned_table(name: str) -> MaskTypeError:
     return MaskTypeError(
-        f"{name} is a tensor of dtype {dtype}, and tables hold flags, real numbers or integers "
-        f"that fit int64. Write {write}."
+        f"{name} is a tensor of dtype torch.uint64, and integer entries are read as int64. Write "
+        f"{name}.long() if no entry is 2**63 or more."
     )
 
 

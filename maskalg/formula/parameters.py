@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, cast
 
 import torch
 
-from ..errors import MaskValueError, below, not_an_integer, sparse_table, unread_entries
+from ..errors import MaskValueError, below, not_an_integer, sparse_table, unsigned_table
 
 Kind = Literal["bool", "int", "real"]
 
@@ -99,8 +99,8 @@ class Table:
     ) -> None:
         if tensor.layout != torch.strided:
             raise sparse_table(name, tensor.layout)
-        if tensor.dtype == torch.uint64 or tensor.is_quantized:
-            raise unread_entries(name, tensor.dtype)
+        if tensor.dtype == torch.uint64:
+            raise unsigned_table(name)
         self.name = name
         self.tensor = tensor
         self.low = low

@@ -44,7 +44,14 @@ def transformed() -> bool:
 def is_one_of_many(tensor: torch.Tensor) -> bool:
     """Whether `torch.vmap` runs a function for all members of a batch at once, and `tensor` is one
     member's, so that its entries have no single value."""
-    return transformed() and torch._C._functorch.is_batchedtensor(tensor)
+    if not transformed():
+        return False
+    functorch = torch._C._functorch
+    while functorch.is_functorch_wrapped_tensor(tensor):
+        if functorch.is_batchedtensor(tensor):
+            return True
+        tensor = functorch.get_unwrapped(tensor)
+    return False
 
 
 def recorded() -> bool:

@@ -140,7 +140,8 @@ class _Reader:
                 return self._guarded(node, listed, [parts], {})
             case ast.UnaryOp() if type(node.op) in UNARY:
                 sign, apply = UNARY[type(node.op)]
-                if sign == "-" and getattr(node.operand, "value", None) == 2**63:
+                whole = node.operand.value if isinstance(node.operand, ast.Constant) else None
+                if sign == "-" and type(whole) is int and whole == 2**63:
                     return -(2**63)
                 operand = self.value(node.operand, inner)
                 return self._applied(node, sign, apply, operand)

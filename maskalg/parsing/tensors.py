@@ -102,8 +102,8 @@ def load(path: str) -> torch.Tensor:
         raise unloadable(path, f"{reason.rstrip('.')}.") from None
     if not isinstance(found, torch.Tensor):
         raise unloadable(path, f"it holds a {type(found).__name__}, not a tensor.")
-    if found.is_meta or found.is_quantized or found.layout != torch.strided:
-        kind = "meta" if found.is_meta else "quantized" if found.is_quantized else found.layout
+    if found.is_meta or found.layout != torch.strided:
+        kind = "meta" if found.is_meta else found.layout
         raise unloadable(path, f"it holds a tensor without plain entries ({kind}).")
     return found
 

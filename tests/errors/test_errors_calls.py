@@ -189,7 +189,18 @@ def test_transforms_that_do_not_read_entries() -> None:
     def each(lengths: torch.Tensor) -> Any:
         return attention(q, q, q, causal & document.from_lengths(lengths))
 
-    raises(ValueError, lambda: torch.vmap(each)(lengths), "within torch.vmap", "total=")
+    def change(q: torch.Tensor, lengths: torch.Tensor) -> Any:
+        return attention(q, q, q, causal & document.from_lengths(lengths)).sum()
+
+    def tree(cu_seqlens: torch.Tensor) -> Any:
+        return attention(q, q, q, ma.shared_prefix.from_cu_seqlens(cu_seqlens, [-1, 0]))
+
+    says = "within torch.vmap", "total="
+    raises(ValueError, lambda: torch.vmap(each)(lengths), "document", *says)
+    changes = torch.vmap(torch.func.grad(change), in_dims=(None, 0))
+    raises(ValueError, lambda: changes(q, lengths), "document", *says)
+    starts = torch.tensor([[0, 1, 4], [0, 2, 4]])
+    raises(ValueError, lambda: torch.vmap(tree)(starts), "shared_prefix", *says)
 
 
 @pytest.mark.parametrize("name", ELSEWHERE)

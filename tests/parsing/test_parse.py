@@ -50,6 +50,7 @@ IDS = torch.tensor([0, 0, 1, 1, 1, 2], dtype=torch.int32)
         ("document([0] * 2 + 3 * [1] + [2])", document(IDS)),
         ("tree([], 6)", ma.tree([], 6)),
         (f"table([{-(2**63)}] * 8)[q_idx] > 0", ma.table([-(2**63)] * 8)[ma.q_idx] > 0),
+        (f"kv_idx > -{2.0**63}", kv_idx > -(2.0**63)),
         ("document(lengths(2, 3, 1))", document(IDS)),
         ("document(lengths([2, 3], 1))", document(IDS)),
         ("document(lengths(2, 3, total=6))", document(IDS)),
@@ -88,6 +89,7 @@ def test_tensors_from_files(tmp_path) -> None:
         assert read.to_dense(6).equal(document(IDS).to_dense(6))
     torch.save({"ids": IDS}, tmp_path / "dict.pt")
     torch.save(IDS.to("meta"), tmp_path / "meta.pt")
+    torch.save(IDS.to_sparse(), tmp_path / "sparse.pt")
     (tmp_path / "other.pt").write_bytes(b"hello")
     np.save(tmp_path / "objects.npy", np.array([{}]), allow_pickle=True)
     for name, says in [
@@ -95,6 +97,7 @@ def test_tensors_from_files(tmp_path) -> None:
         ("objects.npy", "Object arrays cannot be loaded"),
         ("none.npy", "No such file"),
         ("meta.pt", r"without plain entries \(meta\)"),
+        ("sparse.pt", r"sparse"),
         ("other.pt", "its content is not of that kind"),
         ("ids.txt", "unknown kind of file"),
     ]:
@@ -180,6 +183,7 @@ REFUSED = {
     "": (1, "nothing is written there"),
     "sliding(1j)": (9, "complex values"),
     f"sliding({'9' * 30})": (9, "64 bits"),
+    f"q_idx > +{2**63}": (10, "64 bits"),
     "~" * 200 + "causal": (152, "more than 150 operations"),
     "-" * 990 + "q_idx > 3": (151, "more than 150 operations"),
     "é & causal": (1, "no name 'é'"),

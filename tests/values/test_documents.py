@@ -101,3 +101,9 @@ def test_too_few_positions() -> None:
     }
     for says, mask in calls.items():
         raises(ValueError, lambda mask=mask: mask.to_dense(9), "(q_len 9, kv_len 9)", says)
+
+
+def test_batches_without_entries() -> None:
+    query = torch.randn(0, 1, 4, 8)
+    mask = ma.causal & document.from_lengths(torch.zeros(0, 3, dtype=torch.long), total=4)
+    assert ma.attention(query, query, query, mask).shape == (0, 1, 4, 8)

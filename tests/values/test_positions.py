@@ -72,8 +72,11 @@ def test_entries_before_the_first_are_read_only_where_pairs_are_dropped():
     moved = flags[kv_idx].at(kv=20 - kv_idx)
     assert torch.equal((moved | causal).to_dense(1, 30), moved.to_dense(1, 30))
     assert torch.equal((~moved).to_dense(1, 30), ~moved.to_dense(1, 30))
-    with pytest.raises(ma.MaskValueError, match=r"flags would be read at 20 - kv_idx = -9"):
-        (moved | flags[20 - kv_idx]).to_dense(1, 30)
+    inside, entry = 20 - kv_idx >= 0, flags[20 - kv_idx]
+    assert torch.equal((inside & entry).to_dense(1, 30), moved.to_dense(1, 30))
+    for mask in (moved | entry, inside | entry, ~inside & entry, moved ^ entry, ~moved & entry):
+        with pytest.raises(ma.MaskValueError, match=r"flags would be read at 20 - kv_idx = -9"):
+            mask.to_dense(1, 30)
     weights = ma.bias(table(torch.ones(30), "weights")[20 - kv_idx])
     tensors = torch.randn(1, 1, 1, 8), *torch.randn(2, 1, 1, 30, 8)
     assert ma.attention(*tensors, (moved & causal) + weights).isfinite().all()

@@ -283,8 +283,9 @@ def _computed_reads(structure: Structure, extents: Extents) -> Iterator[str]:
         return
     js = JavaScript()
     for slot, axis, index in structure.table_indices:
-        if is_bounded(index) and not is_kept_from_zero(structure, slot, index):
-            place = f"name: {text(slot.name)}, slot: {slot.index}, axis: {axis}"
+        if is_bounded(index):
+            least = "-Infinity" if is_kept_from_zero(structure, slot, index) else "0"
+            place = f"name: {text(slot.name)}, slot: {slot.index}, axis: {axis}, least: {least}"
             yield f"{{{place}, range: (q0, q1, k0, k1) => {values(index, js)}}}"
 
 

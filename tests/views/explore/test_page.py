@@ -18,6 +18,7 @@ import torch
 import maskalg as ma
 from maskalg import causal, document, head, kv_idx, prefix, q_idx, sliding, table, where
 from maskalg.cli import main
+from maskalg.engine.extents import Lengths
 from maskalg.errors import MaskTypeError, MaskValueError
 from maskalg.formula.printing import named
 from maskalg.testing.case import BATCH, HEADS
@@ -25,7 +26,7 @@ from maskalg.testing.catalogue import CATALOGUE
 from maskalg.values.algebra import Mask
 from maskalg.views.explore import explore, html
 from maskalg.views.explore.page import MOST_BYTES, SCRIPTS
-from maskalg.views.explore.payload import table_record
+from maskalg.views.explore.payload import payload, table_record
 
 STATIC = Path(ma.__file__).parent / "views" / "explore" / "static"
 
@@ -238,3 +239,15 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert told.count("\n") == 1 and "cannot be written: No such file" in told
     assert main(["explore", "causal & slidng(16)"]) == 2
     assert "Did you mean sliding?" in capsys.readouterr().err
+
+
+def test_limits_of_reads_at_computed_positions() -> None:
+    """Entries before the first may be read where the pairs are dropped; past the last, nowhere."""
+    flags = table(torch.ones(30).bool(), "flags")
+    found = {
+        "0": flags[20 - kv_idx],
+        "-Infinity": flags[kv_idx].at(kv=20 - kv_idx),
+    }
+    for least, mask in found.items():
+        text = payload(mask, Lengths(1, 20)).script
+        assert f'name: "flags", slot: 0, axis: 0, least: {least}, range:' in text

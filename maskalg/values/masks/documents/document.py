@@ -274,12 +274,7 @@ def packed_ids(
     cumulative lengths `[batch, documents + 1]`, on `device` or by default theirs. The ids ascend
     even if unchecked cumulative lengths do not.
     """
-    if length is None and is_one_of_many(cu_seqlens):
-        raise errors.MaskValueError(
-            "document: within torch.vmap the number of positions cannot be read from lengths. "
-            "Write total=…, which is the same for all members."
-        )
-    length = int(cu_seqlens[..., -1].max()) if length is None else length
+    length = total_of("document", cu_seqlens) if length is None else length
     known = None if torch.compiler.is_compiling() else _documents(cu_seqlens)
     cu_seqlens = cu_seqlens if device is None else cu_seqlens.to(device)
     cu_seqlens = cu_seqlens.cummax(dim=-1).values
@@ -292,12 +287,22 @@ def packed_ids(
     return ids
 
 
+def total_of(call: str, cu_seqlens: torch.Tensor) -> int:
+    """The number of positions of which cumulative lengths tell."""
+    if is_one_of_many(cu_seqlens):
+        raise errors.MaskValueError(
+            f"{call}: within torch.vmap the number of positions cannot be read from lengths. Write "
+            "total=…, which is the same for all members."
+        )
+    return int(cu_seqlens[..., -1].max())
+
+
 def _documents(cu_seqlens: torch.Tensor) -> Documents:
     """What is known of documents: on a GPU, only how many there are."""
     count = cu_seqlens.shape[-1] - 1
-    if not count or not readable(cu_seqlens):
-        return Documents(count, None, None)
     lengths = cu_seqlens.diff().double()
+    if not lengths.numel() or not readable(cu_seqlens):
+        return Documents(count, None, None)
     mean = float(lengths.square().sum() / lengths.sum().clamp(min=1))
     return Documents(count, mean, (int(lengths.max()), mean))
 

@@ -22,7 +22,7 @@ from ...arguments import at, entries_within, positions
 from ...by_hand import IDS, Bools, MaskRows, entry, padded, pairs, row
 from ...helped import Ways
 from .ancestry import ancestry
-from .document import cumulative, packed_length
+from .document import cumulative, packed_length, total_of
 
 __all__ = ["shared_prefix"]
 
@@ -194,7 +194,7 @@ class _Segments:
     ) -> _Segments:
         """Segments made of the lengths and parents that `_checked` returns."""
         cu_seqlens = cu_seqlens.long()
-        total = int(cu_seqlens[-1]) if total is None else total
+        total = total_of(call, cu_seqlens) if total is None else total
         past = _past_each(call, parents.long()).to(cu_seqlens.device)
         return _Segments(cu_seqlens, past, total, device)
 

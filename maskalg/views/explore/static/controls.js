@@ -85,10 +85,10 @@ function refusal(scalar, value) {
 
 // Which table would be read beyond its entries, or null: what Python refuses at the call.
 function outside() {
-  for (const { name, slot, axis, range } of READS) {
+  for (const { name, slot, axis, least, range } of READS) {
     const [low, high] = range(0, Q_LEN - 1, 0, KV_LEN - 1);
     const size = T[slot].shape[axis];
-    if (low < 0 || high >= size) return `${name} has ${size} entries, and would be read at ${low < 0 ? low : high}`;
+    if (low < least || high >= size) return `${name} has ${size} entries, and would be read at ${low < least ? low : high}`;
   }
   return null;
 }
