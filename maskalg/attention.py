@@ -184,18 +184,8 @@ def attention(
                 facts = facts_of(inputs, expression, weight, (scale, return_lse, nan_safe))
             call = recalled(facts, expression, inputs, weight)
             if call is None:
-                checked = checked_call(
-                    query,
-                    key,
-                    value,
-                    expression,
-                    scale,
-                    return_lse,
-                    weight,
-                    descale,
-                    pages,
-                    nan_safe,
-                )
+                options = (scale, return_lse, weight, descale, pages, nan_safe)
+                checked = checked_call(query, key, value, expression, *options)
                 call = remembered(facts, expression, checked)
             if forward_ad._current_level >= 0 and not TRAITS[chosen].of_torch:
                 no_tangents((query, key, value, call.weight.sink, *call.form.values))

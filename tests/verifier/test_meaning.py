@@ -19,6 +19,7 @@ from maskalg.formula.parameters import Slot, Table
 from maskalg.testing.catalogue import CATALOGUE
 from maskalg.testing.index_strategies import EXTREMES
 from maskalg.verifier import solve, terms
+from maskalg.verifier.given import _indices
 from maskalg.verifier.meaning import Meaning, of_float32
 
 
@@ -240,3 +241,14 @@ def test_z3_is_told_each_law_once():
         told = [fact.get_id() for fact in query._solver.assertions()]
         assert len(told) > 4
         assert len(told) == len(set(told))
+
+
+def test_an_index_is_not_taken_to_be_inside_where_no_call_checks_it():
+    flags, place = ma.table(torch.ones(30).bool(), "flags"), 20 - ma.kv_idx
+    facts = [
+        set(map(str, _indices(bound(mask).structure, Meaning({}), True)))
+        for mask in (flags[place], flags[ma.kv_idx].at(kv=place))
+    ]
+    checked, dropped_below = facts
+    assert len(checked) == 2 and dropped_below < checked
+    assert dropped_below == {fact for fact in checked if "size" in fact}  # the last entry

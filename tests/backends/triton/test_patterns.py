@@ -111,11 +111,8 @@ def test_tiles_of_documents(mask, keys):
         (ma.causal & ma.sliding(100) & ma.document.from_lengths([512, 128]), 2, 9 / 5),
         (ma.shared_prefix.from_cu_seqlens([0, 128, 384, 640], [-1, 0, 0]), 5, 0.6 * (1 + 3.4)),
         # Of two packings, the shorter documents.
-        (
-            ma.document.from_lengths([512, 128]) & ma.document.from_lengths([128] * 5),
-            2,
-            2,
-        ),
+        (ma.document.from_lengths([512, 128]) & ma.document.from_lengths([128] * 5), 2, 2),
+        (ma.document.from_lengths([128] * 5) & ma.document.from_lengths([512, 128]), 2, 2),
         (ma.causal & (ma.prefix(4) | ma.document.from_lengths([512, 128])), 0, 0),
     ],
 )

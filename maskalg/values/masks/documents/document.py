@@ -300,9 +300,9 @@ def total_of(call: str, cu_seqlens: torch.Tensor) -> int:
 def _documents(cu_seqlens: torch.Tensor) -> Documents:
     """What is known of documents: on a GPU, only how many there are."""
     count = cu_seqlens.shape[-1] - 1
-    lengths = cu_seqlens.diff().double()
-    if not lengths.numel() or not readable(cu_seqlens):
+    if not readable(cu_seqlens) or not cu_seqlens[..., 1:].numel():
         return Documents(count, None, None)
+    lengths = cu_seqlens.diff().double()
     mean = float(lengths.square().sum() / lengths.sum().clamp(min=1))
     return Documents(count, mean, (int(lengths.max()), mean))
 

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from .... import errors
 from ....formula import nodes
-from ....formula.derived import note_documents
+from ....formula.derived import Documents, note_documents
 from ....formula.entries import Entries, integers, of_rank, readable
 from ....formula.nodes import SCORE, K, Q
 from ....formula.parameters import Table
@@ -130,14 +130,14 @@ class _SharedPrefix(Ways, name="shared_prefix"):
         call = _FROM_CU_SEQLENS
         total, cu_seqlens, above = _checked(call, cu_seqlens, parents, total)
         where = cu_seqlens.device if device is None else torch.device(device)
-        known = None
+        made = Documents(len(above), None, None)
         if total is not None and _served(where, cu_seqlens, above):
             end = torch.ops.maskalg.segment_ends(cu_seqlens, above, total)
         else:
             packed = _Segments.of(call, cu_seqlens, above, total, where)
-            end, known = packed.ends(), packed.lengths()
+            end, made = packed.ends(), packed.documents()
         if not torch.compiler.is_compiling():
-            note_documents(end, len(above), *(known or ()))
+            note_documents(end, *made)
         return _depth_first(Table("end", end))
 
     def depths(
@@ -227,18 +227,19 @@ class _Segments:
         # Past the last segment every depth is clamped to 0.
         return (places + self.at_positions(moved, -self.total)).clamp(min=0)
 
-    def lengths(self) -> tuple[float, tuple[int, float]] | None:
-        """The mean number of tokens on a token's path; the most and the mean number of those on any
-        path through it. None if reading them would wait for a GPU."""
-        if not len(self.past) or not readable(self.cu_seqlens):
-            return None
+    def documents(self) -> Documents:
+        """What is known of segments: only how many there are, if reading more would wait for a
+        GPU."""
+        count = len(self.past)
+        if not count or not readable(self.cu_seqlens):
+            return Documents(count, None, None)
         own, above = self.cu_seqlens.diff(), self.above()
         tokens = max(int(own.sum()), 1)
         of_paths = int(((above + own) * own).sum()) / tokens
         # On average as many tokens stand after a token as before it.
         mean = of_paths + int((above * own).sum()) / tokens
         most = int((above + self.cu_seqlens[self.past] - self.cu_seqlens[:-1]).max())
-        return of_paths, (most, mean)
+        return Documents(count, of_paths, (most, mean))
 
 
 def _checked(
