@@ -18,7 +18,7 @@ import numpy as np
 
 from .work import Numbers, Reals
 
-_ABOVE: Final = 0.005  # how much more than its share a window may have, so that cuts are cheap
+_ABOVE: Final = (0.005, 0.01)  # how much more than its share a window may have, for cheaper cuts
 _SWAPS: Final = 256
 _PARTNERS: Final = 8
 
@@ -33,18 +33,20 @@ def candidates(work: Reals, crossing: Reals, ranks: int) -> list[Numbers]:
     place = np.arange(chunks)
     half = place * 2 * ranks // chunks
     both_ends = np.minimum(half, 2 * ranks - 1 - half)
-    found = [assigned(work, crossing, ranks), place * ranks // chunks]
+    found = [*(assigned(work, crossing, ranks, above) for above in _ABOVE), place * ranks // chunks]
     counts = np.bincount(both_ends, minlength=ranks)
     return [*found, both_ends] if counts.max() - counts.min() <= 1 else found
 
 
-def assigned(work: Reals, crossing: Reals, ranks: int) -> Numbers:
+def assigned(work: Reals, crossing: Reals, ranks: int, above: float) -> Numbers:
     """The rank of each chunk by windows on a circle, int64 `[chunks]`.
 
     Args:
         work: float64 `[chunks]`, the work of each chunk of queries.
         crossing: float64 `[chunks + 1]`, the cost of a cut before each chunk.
         ranks: number of ranks; their numbers of chunks differ by at most one.
+        above: how much more than its share, relative to it, the work of a window may be. Twice as
+            much is left to a rank before single chunks are exchanged.
     """
     share = float(work.sum()) / ranks
     circle = _Circle(np.arange(len(work)), work, crossing[:-1].copy())
@@ -52,11 +54,11 @@ def assigned(work: Reals, crossing: Reals, ranks: int) -> Numbers:
     owner = np.zeros(len(work), dtype=np.int64)
     for rank in range(ranks - 1):
         size = -(-len(circle.chunk) // (ranks - rank))
-        start = circle.window(size, ranks - rank, share)
+        start = circle.window(size, ranks - rank, share, above)
         taken, circle = circle.without(start, size)
         owner[taken] = rank
     owner[circle.chunk] = ranks - 1
-    _swap(owner, work, ranks)
+    _swap(owner, work, ranks, above)
     return _in_order(owner, ranks)
 
 
@@ -68,7 +70,7 @@ class _Circle:
     work: Reals
     cut: Reals
 
-    def window(self, size: int, ranks: int, share: float) -> int:
+    def window(self, size: int, ranks: int, share: float, above: float) -> int:
         """Where the window of the next of `ranks` ranks starts."""
         count = len(self.chunk)
         sums = np.zeros(count + size + 1)
@@ -76,8 +78,8 @@ class _Circle:
         amount = sums[size : size + count] - sums[:count]
         left = sums[count]
         # Neither this rank nor the mean of the others may have much more than its share.
-        least = left - (ranks - 1) * share * (1 + _ABOVE / 2)
-        places = ((amount >= least) & (amount <= share * (1 + _ABOVE))).nonzero()[0]
+        least = left - (ranks - 1) * share * (1 + above / 2)
+        places = ((amount >= least) & (amount <= share * (1 + above))).nonzero()[0]
         if len(places):
             cost = self.cut[places] + self.cut[(places + size) % count]
             places = places[cost == cost.min()]
@@ -97,10 +99,10 @@ class _Circle:
         return taken, _Circle(*rest)
 
 
-def _swap(owner: Numbers, work: Reals, ranks: int) -> None:
+def _swap(owner: Numbers, work: Reals, ranks: int, above: float) -> None:
     """Exchange single chunks of the rank with the most work while that helps."""
     loads = np.bincount(owner, weights=work, minlength=ranks)
-    most_allowed = loads.sum() / ranks * (1 + 2 * _ABOVE)
+    most_allowed = loads.sum() / ranks * (1 + 2 * above)
     for _ in range(_SWAPS):
         order = loads.argsort(kind="stable")
         most = int(order[-1])
@@ -132,6 +134,12 @@ def _exchange(
     if moved[way, best] == np.inf:
         return None
     return int(ours[best]), int(theirs[at[way, best]])
+
+
+def ranges_of(owner: Numbers, ranks: int) -> Numbers:
+    """How many ranges of consecutive chunks each rank has, int64 `[ranks]`."""
+    starts = np.flatnonzero(np.diff(owner, prepend=-1))
+    return np.bincount(owner[starts], minlength=ranks)
 
 
 def _in_order(owner: Numbers, ranks: int) -> Numbers:

@@ -19,7 +19,7 @@ from ..engine.normal_form import bound
 from ..formula.parameters import plain_number, whole_number
 from ..schedule.rung import rung_of
 from ..values.algebra import Mask, Score
-from .assignment import candidates
+from .assignment import candidates, ranges_of
 from .work import Flags, Needs, Numbers
 
 Range = tuple[int, int]
@@ -27,7 +27,9 @@ Layers = Mask | Score | Iterable[tuple[Mask | Score, int]]
 
 _TILE: Final = 128  # the tile of the slowest kernels
 _CHUNKS_OF_RANK: Final = 8  # at least, so that there are windows to choose from
-_AS_GOOD: Final = 0.01  # up to this imbalance, fewer travelling keys count more than balance
+_BALANCED: Final = 0.02  # up to this imbalance, fewer calls and keys may make up for it
+_CALL: Final = 512  # tiles in whose time a GPU begins and ends a call, with 16 heads
+_KEY: Final = 1 / 32  # tiles in whose time a key and its gradients travel, at 200 GB/s
 _MOST: Final = 1 << 30  # chunks times ranks
 _DIGIT_CHUNKS: Final = 2048  # chunks of an image: more cost more time to plan than they gain
 
@@ -267,7 +269,7 @@ def plan(
     crossing = np.stack([each.crossing() for each in needs]).T @ np.array(counts, dtype=np.float64)
     owners = candidates(work, crossing, ranks)
     loads = [np.bincount(owner, work, ranks).astype(np.float64) for owner in owners]
-    allowed = max((1 + _AS_GOOD) * work.sum() / ranks, min(load.max() for load in loads))
+    allowed = max((1 + _BALANCED) * work.sum() / ranks, min(load.max() for load in loads))
     balanced = [
         Plan(
             layers,
@@ -281,7 +283,15 @@ def plan(
         for owner, load in zip(owners, loads, strict=True)
         if load.max() <= allowed
     ]
-    return min(balanced, key=lambda each: each.traffic)
+    return min(balanced, key=_time)
+
+
+def _time(found: Plan) -> float:
+    """The time of a plan in tiles: of the slowest rank, with a call for each pair of its ranges in
+    each layer, and of the keys that a rank receives."""
+    ranges, layers = ranges_of(found.owner, found.ranks), sum(count for _, count in found.masks)
+    slowest = (found.tiles + layers * _CALL * (ranges * (ranges + 1) // 2)).max()
+    return float(slowest) + _KEY * found.traffic / found.ranks
 
 
 def _layers(masks: Layers) -> tuple[tuple[Mask, int], ...]:
