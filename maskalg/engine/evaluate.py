@@ -11,13 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache, reduce
+from functools import cached_property, lru_cache, reduce
 from typing import Final, cast
 
 import numpy as np
 import torch
 
 from ..formula.comparisons import arranged
+from ..formula.entries import readable
 from ..formula.functions import function_of
 from ..formula.meaning import COMPARISONS, OPERATIONS, REALS, as_float32, whole
 from ..formula.nodes import Node, in_order
@@ -25,7 +26,7 @@ from ..formula.parameters import Slot
 from . import long_integers as longs
 from .long_integers import Long
 from .normal_form import Bound, Value
-from .widths import compares_in_64, limbs, outgrows
+from .widths import MOST_POSITIONS, Told, compares_in_64, limbs, outgrows
 
 
 def of_kept(values: torch.Tensor, kept: torch.Tensor | None) -> torch.Tensor:
@@ -92,6 +93,29 @@ class Environment:
         of_score = self.score is not None and self.score.dtype == torch.float64
         return torch.float64 if of_score or self.double else torch.float32
 
+    @cached_property
+    def told(self) -> tuple[tuple[Told, ...], int]:
+        """The limits of what is read, where that waits for no device: for each value the value, or
+        the limits of a table's 64-bit entries; and an integer that no position exceeds."""
+        indices = [index for index in self.indices.values() if index.numel()]
+        if self.step is not None or not all(map(readable, indices)):
+            return self.values, MOST_POSITIONS
+        tables = [value for value in self.values if isinstance(value, torch.Tensor)]
+        sizes = [size for table in tables for size in table.shape]
+        _, first, count = self.counting or ("", 0, 0)
+        ends = [int(end) for index in indices for end in index.aminmax()]
+        return tuple(map(_limits, self.values)), max(first + count, *map(abs, ends), *sizes, 1)
+
+
+def _limits(value: Value) -> Told:
+    """The limits of the entries of a 64-bit table that can be read, else the value itself."""
+    if not isinstance(value, torch.Tensor) or value.dtype != torch.int64:
+        return value
+    if not readable(value) or not value.numel():
+        return value
+    least, most = value.aminmax()
+    return int(least), int(most)
+
 
 def evaluate(node: Node, env: Environment) -> torch.Tensor:
     """The value of the formula, broadcast over the indices it reads; integers in 64 bits.
@@ -99,8 +123,8 @@ def evaluate(node: Node, env: Environment) -> torch.Tensor:
     Raises:
         MaskValueError: an integer that may have more bits than `long_integers` hold.
     """
-    if node.kind == "int" and outgrows(node, env.values):
-        return longs.clamped(_long(node, env, limbs(node, env.values)))
+    if node.kind == "int" and _outgrows(node, env):
+        return longs.clamped(_long(node, env, limbs(node, *env.told)))
     rule = _RULES.get(node.op)
     if rule is None:
         raise NotImplementedError(f"no value for {node.op!r}: add it to maskalg/engine/evaluate.py")
@@ -124,7 +148,7 @@ def _long(node: Node, env: Environment, limbs: int) -> Long:
     """The exact value of an integer formula."""
     if node.op == "const":
         return longs.of_number(cast(int, node.data), limbs, env.device)
-    if not outgrows(node, env.values):
+    if not _outgrows(node, env):
         return longs.of(evaluate(node, env), limbs)
     if node.op == "where":
         then, otherwise = (_long(arg, env, limbs) for arg in node.args[1:])
@@ -132,10 +156,15 @@ def _long(node: Node, env: Environment, limbs: int) -> Long:
     return longs.computed(node.op, [_long(arg, env, limbs) for arg in node.args])
 
 
+def _outgrows(node: Node, env: Environment) -> bool:
+    """Whether an integer formula may leave 64 bits, at the positions and entries that are read."""
+    return outgrows(node, env.values) and outgrows(node, *env.told)
+
+
 def _operand(node: Node, env: Environment) -> torch.Tensor:
     """The value of a formula that is used as a real number."""
-    if node.kind == "int" and outgrows(node, env.values):
-        return longs.real(_long(node, env, limbs(node, env.values))).to(env.real)
+    if node.kind == "int" and _outgrows(node, env):
+        return longs.real(_long(node, env, limbs(node, *env.told))).to(env.real)
     return evaluate(node, env)
 
 
@@ -273,8 +302,8 @@ def _compare(node: Node, env: Environment) -> torch.Tensor:
     kinds = {arg.kind for arg in node.args}
     if kinds == {"int"}:
         node = _arranged(node)
-        if not compares_in_64(node, env.values):
-            size = max(limbs(side, env.values) for side in node.args)
+        if not compares_in_64(node, env.values) and not compares_in_64(node, *env.told):
+            size = max(limbs(side, *env.told) for side in node.args)
             return longs.COMPARISONS[node.op](*[_long(side, env, size) for side in node.args])
     value = _operand if "real" in kinds else evaluate
     return COMPARISONS[node.op](*[value(side, env) for side in node.args])

@@ -31,7 +31,7 @@ Known = int | torch.dtype | Interval | None
 Told = Value | Known
 
 
-def outgrows(node: Node, values: tuple[Value, ...]) -> bool:
+def outgrows(node: Node, values: tuple[Told, ...], positions: int = MOST_POSITIONS) -> bool:
     """Whether an integer formula, or one of its direct operands, may leave 64 bits."""
     if node.op in LEAVES and node.op != "const":
         return False
@@ -39,7 +39,7 @@ def outgrows(node: Node, values: tuple[Value, ...]) -> bool:
         # For example a sum of integers of 32 bits.
         return False
     parts = (node, *[arg for arg in node.args if arg.kind == "int"])
-    return not all(inside(limits(part, values)) for part in parts)
+    return not all(inside(limits(part, values, positions)) for part in parts)
 
 
 def fits_64(node: Node, values: tuple[Value, ...]) -> bool:
@@ -47,14 +47,14 @@ def fits_64(node: Node, values: tuple[Value, ...]) -> bool:
     return inside(limits(node, values))
 
 
-def compares_in_64(node: Node, values: tuple[Value, ...]) -> bool:
+def compares_in_64(node: Node, values: tuple[Told, ...], positions: int = MOST_POSITIONS) -> bool:
     """Whether a comparison of its sides, each clamped to 64 bits, gives the exact result.
 
     One side within 64 bits is enough, if it cannot equal the smallest or largest such integer.
     """
-    if not any(outgrows(side, values) for side in node.args):
+    if not any(outgrows(side, values, positions) for side in node.args):
         return True
-    return any(inside(limits(side, values), margin=1) for side in node.args)
+    return any(inside(limits(side, values, positions), margin=1) for side in node.args)
 
 
 def inside(limits: Interval, margin: int = 0) -> bool:
@@ -70,18 +70,18 @@ def limits(node: Node, values: tuple[Told, ...], positions: int = MOST_POSITIONS
 def bits_of(node: Node, values: tuple[Told, ...], positions: int = MOST_POSITIONS) -> int:
     """The bits, without the sign, of the largest integer computed in an integer formula.
 
-    `values` may hold the limits of a table's entries in place of the table.
+    `values` may hold the limits of a table's entries in place of the table, everywhere here.
     """
     return _measured(node, values, positions)[1]
 
 
-def limbs(node: Node, values: tuple[Value, ...]) -> int:
+def limbs(node: Node, values: tuple[Told, ...], positions: int = MOST_POSITIONS) -> int:
     """How many limbs of `long_integers` hold an integer formula and all its parts.
 
     Raises:
         MaskValueError: integers of more than `MOST_BITS` bits.
     """
-    bits = bits_of(node, values)
+    bits = bits_of(node, values, positions)
     if bits > MOST_BITS:
         raise errors.integer_too_long(formula_text(node), bits, MOST_BITS)
     return limbs_for(bits)
@@ -174,10 +174,12 @@ def _of_parts(node: Node, parts: list[Interval]) -> Interval:
     return found
 
 
-def _reads_long(node: Node, values: tuple[Value, ...]) -> bool:
+def _reads_long(node: Node, values: tuple[Told, ...]) -> bool:
     for parameter in node.params:
         if isinstance(parameter, Slot) and parameter.is_table:
             value = values[parameter.index]
+            if isinstance(value, tuple):  # of entries of 64 bits
+                return True
             if isinstance(value, torch.Tensor) and value.dtype == torch.int64:
                 return True
     return False

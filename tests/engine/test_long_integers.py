@@ -5,6 +5,8 @@ import random
 import pytest
 import torch
 
+import maskalg as ma
+from maskalg.engine import evaluate
 from maskalg.engine import long_integers as longs
 
 COUNT = 4000
@@ -65,3 +67,16 @@ def test_operations_are_those_of_unbounded_integers(limbs):
         abs(found - m) <= abs(m) * 2.0**-50
         for found, m in zip(longs.real(x).tolist(), a, strict=True)
     )
+
+
+def test_integers_that_positions_and_entries_keep_within_64_bits_take_no_limbs(monkeypatch):
+    """Positions and 64-bit entries might be larger; those that are read here are not."""
+    places = torch.arange(40)
+    mask = ((ma.q_idx * ma.kv_idx) % 7 < 3) | ((ma.table(places)[ma.kv_idx] + ma.q_idx) % 5 < 2)
+    want = ((places[:, None] * places) % 7 < 3) | ((places + places[:, None]) % 5 < 2)
+    with monkeypatch.context() as patched:
+        patched.setattr(evaluate.longs, "of", None)
+        assert torch.equal(mask.to_dense(40)[0, 0], want)
+    places[39] = 2**63 - 1
+    want[:, 39] = torch.tensor([(q * 39) % 7 < 3 or (2**63 - 1 + q) % 5 < 2 for q in range(40)])
+    assert torch.equal(mask.to_dense(40)[0, 0], want)
