@@ -12,7 +12,7 @@ from typing import Final
 
 import torch
 
-from ..engine.evaluate import Environment, device_of, evaluate
+from ..engine.evaluate import Environment, device_of, evaluate, grid
 from ..engine.extents import Extents, Lengths, dependence
 from ..engine.normal_form import Bound, bound
 from ..errors import MaskValueError
@@ -28,6 +28,7 @@ from .domain import extents_of
 
 _ELEMENTS_AT_ONCE: Final = 1 << 22
 _TILE: Final = 128
+_CHEAPER: Final = 8  # how much cheaper an element is where all of a query's are evaluated
 _NARROWER: Final = 64  # how many times as much tiles leave open as rows, at most
 _MOST_EVALUATED: Final = 1 << 32  # a minute or two
 
@@ -80,8 +81,11 @@ def _by_elements(form: Bound, extents: Extents, budget: int | None) -> torch.Ten
     runs = rung_of(form.structure).runs(Tiling(form, extents, (1, 1)))
     length, places, cut = runs.tiles, runs.places, runs.label == PARTIAL
     places, first, sizes = places[cut], runs.first[cut], length[cut]
-    if budget is not None and int(sizes.sum()) > budget:
+    open_ones, whole = int(sizes.sum()), math.prod(runs.shape) * extents.kv_len
+    if budget is not None and open_ones > budget:
         return None
+    if open_ones * _CHEAPER > whole:
+        return _by_queries(form, extents)
     count = torch.zeros(math.prod(runs.shape), dtype=torch.int64)
     count = count.index_add_(0, runs.row_of, torch.where(cut, 0, length)).view(runs.shape)
     for rows, starts, widths in _portions(places, first, sizes):
@@ -91,6 +95,21 @@ def _by_elements(form: Bound, extents: Extents, budget: int | None) -> torch.Ten
         found = torch.zeros(len(rows), dtype=torch.int64).index_add_(0, owner, kept.long())
         count.index_put_(tuple(rows.T), found, accumulate=True)
     return count
+
+
+def _by_queries(form: Bound, extents: Extents) -> torch.Tensor:
+    """Likewise, by all elements of some queries at a time: parts of the mask that depend on the
+    query or the key alone are computed once for each."""
+    sizes, device = dependence(form.structure.mask, form, extents), device_of(form)
+    step = max(1, _ELEMENTS_AT_ONCE // (sizes.batch * sizes.heads * max(extents.kv_len, 1)))
+    counts = []
+    for start in range(0, extents.q_len, step):
+        rows = (start, min(start + step, extents.q_len))
+        indices = grid(sizes.batch, sizes.heads, rows, (0, extents.kv_len), device)
+        kept = evaluate(form.structure.mask, Environment(indices, form.values))
+        shape = (sizes.batch, sizes.heads, rows[1] - rows[0], extents.kv_len)
+        counts.append(kept.expand(shape).sum(dim=3).cpu())
+    return torch.cat(counts, dim=2)
 
 
 def _open(form: Bound, extents: Extents) -> int:
