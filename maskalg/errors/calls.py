@@ -166,6 +166,13 @@ def sparse_table(name: str, layout: object) -> MaskTypeError:
     )
 
 
+def complex_table(name: str) -> MaskTypeError:
+    return MaskTypeError(
+        f"{name} is a complex tensor, and masks and biases are computed with real numbers. Write "
+        f"{name}.real or {name}.abs()."
+    )
+
+
 def unsigned_table(name: str) -> MaskTypeError:
     return MaskTypeError(
         f"{name} is a tensor of dtype torch.uint64, and integer entries are read as int64. Write "

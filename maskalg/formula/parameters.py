@@ -14,7 +14,14 @@ from typing import Any, Final, Literal, cast
 
 import torch
 
-from ..errors import MaskValueError, below, not_an_integer, sparse_table, unsigned_table
+from ..errors import (
+    MaskValueError,
+    below,
+    complex_table,
+    not_an_integer,
+    sparse_table,
+    unsigned_table,
+)
 
 Kind = Literal["bool", "int", "real"]
 
@@ -99,6 +106,8 @@ class Table:
     ) -> None:
         if tensor.layout != torch.strided:
             raise sparse_table(name, tensor.layout)
+        if tensor.is_complex():
+            raise complex_table(name)
         if tensor.dtype == torch.uint64:
             raise unsigned_table(name)
         self.name = name

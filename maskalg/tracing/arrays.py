@@ -67,8 +67,11 @@ def single(node: Node) -> Array:
 
 def of_table(table: Table, bounds: Bounds) -> Array:
     """A captured tensor; a negative index counts from the end, as in torch."""
+    bounds.check_exact(table)
 
     def entry(at: tuple[Node, ...]) -> Node:
+        for axis, index in enumerate(at):
+            bounds.check_place(table, axis, index)
         ends = [nodes.add(index, nodes.extent(table, axis)) for axis, index in enumerate(at)]
         whole = [_counted(index, index, end, bounds) for index, end in zip(at, ends, strict=True)]
         return nodes.read(table, *whole)

@@ -10,11 +10,10 @@ from typing import cast
 
 import torch
 
-from .. import errors
 from ..engine.evaluate import Environment, evaluate
 from ..formula import nodes
 from ..formula.nodes import Node
-from ..formula.parameters import INT32_MAX, Parameter, Scalar, Slot, Table
+from ..formula.parameters import Parameter, Scalar, Slot, Table
 from ..formula.positions import least
 from ..formula.printing import formula_text
 from . import messages
@@ -44,7 +43,7 @@ class Bounds:
         """
         for scalar in _factors(node):
             if scalar.value < 1:
-                raise messages.traced_divisor(formula_text(node), f"it is {scalar.value}")
+                raise messages.traced_divisor(formula_text(node), int(scalar.value))
             self._lows[id(scalar)] = 1
         if (low := self.low(node)) is not None and low >= 1:
             # The entries of a table are positive now; the maximum keeps later ones positive.
@@ -53,15 +52,44 @@ class Bounds:
         if not node.indices():
             self.looked = True
             value = _value(node)
-            if value is None or value >= 1:
+            if value >= 1:
                 return nodes.maximum(node, nodes.const(1))
-            raise messages.traced_divisor(formula_text(node), f"it is {value}")
-        raise messages.traced_divisor(formula_text(node), "nothing shows that it is positive")
+            raise messages.traced_divisor(formula_text(node), value)
+        raise messages.traced_divisor(formula_text(node), None)
 
     def never_negative(self, index: Node) -> bool:
         """Whether an index of a table is 0 or more at all positions."""
         low = self.low(index)
         return low is not None and low >= 0
+
+    def check_place(self, table: Table, axis: int, index: Node) -> None:
+        """Refuse entries of one tensor that are places outside of another.
+
+        Raises:
+            ValueError: an entry that is no place of `table` along `axis`.
+        """
+        if index.op != "read" or not (entries := cast(Table, index.own[0]).tensor).numel():
+            return
+        self.looked = True
+        size = table.tensor.shape[axis]
+        for entry in (int(entries.min()), int(entries.max())):
+            if not -size <= entry < size:
+                shape = tuple(table.tensor.shape)
+                raise messages.traced_place(table.name, shape, formula_text(index), entry)
+
+    def check_exact(self, table: Table) -> None:
+        """Refuse float64 entries of a mask that float32, in which masks compare, does not hold.
+
+        Raises:
+            ValueError: an entry that float32 rounds.
+        """
+        entries = table.tensor
+        if not self.exact or entries.dtype != torch.float64:
+            return
+        self.looked = True
+        rounded = entries.detach().float().double()
+        if bool(((rounded != entries) & ~entries.isnan()).any()):
+            raise messages.traced_float64(table.name)
 
     def low(self, node: Node) -> int | None:
         """A lower bound of an integer formula, or None."""
@@ -74,11 +102,7 @@ class Bounds:
         return _smallest(leaf)
 
     def declared(self, node: Node) -> Node:
-        """The formula, with the lower bounds that were found declared for its captured numbers.
-
-        Raises:
-            ValueError: a captured number does not fit 32 bits.
-        """
+        """The formula, with the lower bounds that were found declared for its captured numbers."""
         return nodes.with_parameters(node, self.declared_parameter)
 
     def _low(self, scalar: Scalar) -> int | None:
@@ -90,8 +114,6 @@ class Bounds:
         """A captured number with its lower bound; the same one every time."""
         if not isinstance(parameter, Scalar):
             return parameter
-        if parameter.kind == "int" and abs(parameter.value) > INT32_MAX:
-            raise errors.above_int32("tracing", parameter.name, int(parameter.value))
         low = self._low(parameter)
         if low is None:
             return parameter
@@ -116,13 +138,13 @@ def _smallest(read: Node) -> int | None:
     return int(table.tensor.min())
 
 
-def _value(node: Node) -> int | None:
-    """The value of a formula of captured numbers alone; None where it reads tensors."""
-    if "read" in node.ops():
-        return None
+def _value(node: Node) -> int:
+    """The value of a formula of captured numbers, and of entries at such places, alone."""
     own = cast("tuple[Scalar | Table, ...]", node.params)
     slots = {id(p): Slot(i, p.name, p) for i, p in enumerate(own)}
     values = [p.value if isinstance(p, Scalar) else p.tensor for p in own]
     formula = nodes.with_parameters(node, lambda p: slots[id(p)])
-    indices = {"q_idx": torch.zeros((), dtype=torch.int64)}
+    tables = [p.tensor for p in own if isinstance(p, Table)]
+    device = tables[0].device if tables else None
+    indices = {"q_idx": torch.zeros((), dtype=torch.int64, device=device)}
     return int(evaluate(formula, Environment(indices, tuple(values))))

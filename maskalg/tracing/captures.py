@@ -28,6 +28,7 @@ from typing import Any, Final, cast
 import torch
 
 from ..formula.expression import Expression
+from ..formula.parameters import INT32_MAX
 from .recorder import BUILTINS, Key, Recorder, Symbol
 
 # (an attribute or item of an object, its name) -> the same on symbols.
@@ -164,6 +165,8 @@ class Captures:
     def _number(self, value: numbers.Real, name: str, key: Key) -> Any:
         if self._constants is None or key in self._constants or not math.isfinite(value):
             return value
+        if isinstance(value, numbers.Integral) and abs(int(value)) > INT32_MAX:
+            return int(value)  # numbers that can be bound fit 32 bits, constants need not
         plain = int(value) if isinstance(value, numbers.Integral) else float(value)
         return self._recorder.number(name, plain, key)
 

@@ -89,8 +89,29 @@ def traced_in_place(operation: str) -> MaskTypeError:
     )
 
 
-def traced_divisor(divisor: str, why: str) -> MaskValueError:
+def traced_place(name: str, shape: tuple[int, ...], index: str, entry: int) -> MaskValueError:
     return MaskValueError(
-        f"the function divides by {divisor}, and {why}. Divisors must be positive: write "
-        "torch.clamp(divisor, min=1) if it always is."
+        f"the function reads {name} of shape {list(shape)} at {index}, of which an entry is "
+        f"{entry}. Capture indices that lie in {name}, or a longer {name}."
+    )
+
+
+def traced_float64(name: str) -> MaskValueError:
+    return MaskValueError(
+        f"the mask compares float64 entries of {name}, and masks are computed in float32, which "
+        f"rounds some of them: close numbers would be equal. Capture ({name} - {name}.min())"
+        f".float(), or integers: ({name} * 1000).round().long()."
+    )
+
+
+def traced_divisor(divisor: str, value: int | None) -> MaskValueError:
+    """`value` is that of the divisor, None where it is not known."""
+    if value is None:
+        why = "nothing shows that it is positive"
+        write = "write torch.clamp(divisor, min=1) if it always is"
+    else:
+        why = f"it is {value}"
+        write = "for a negative d, `x // d` is `-x // -d`, and `x % d` is `-(-x % -d)`"
+    return MaskValueError(
+        f"the function divides by {divisor}, and {why}. Divisors must be positive: {write}."
     )

@@ -8,8 +8,10 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
+from ..errors import MaskTypeError
 from ..values.algebra import Mask
 from ..values.masks.block_table import block_table
+from . import messages
 from .captures import name_of
 
 
@@ -51,7 +53,8 @@ def pointwise(function: Callable[..., Any], *arguments: torch.Tensor) -> torch.T
     """The result for each element of the broadcast arguments.
 
     The function gets 0-d tensors, as from FlexAttention. A result that is the same for all elements
-    is broadcast.
+    is broadcast. Functions that `torch.vmap` takes are called once; others, such as those with an
+    `if` of an index, once for each element, which takes about 10 µs.
     """
     broadcast = torch.broadcast_tensors(*arguments)
     shape = broadcast[0].shape
@@ -60,10 +63,19 @@ def pointwise(function: Callable[..., Any], *arguments: torch.Tensor) -> torch.T
     flat = [argument.reshape(-1) for argument in broadcast]
 
     def single(*values: torch.Tensor) -> torch.Tensor:
-        return torch.as_tensor(function(*values), device=flat[0].device)
+        found = function(*values)
+        if found is None:
+            raise MaskTypeError(f"{name_of(function)} returns None: a `return` is missing.")
+        return torch.as_tensor(found, device=flat[0].device)
 
-    with _Lookups():
-        result: torch.Tensor = torch.vmap(single)(*flat)
+    try:
+        with _Lookups():
+            result: torch.Tensor = torch.vmap(single)(*flat)
+    except RuntimeError as reason:
+        if "randomness" in str(reason):
+            raise messages.traced_random(name_of(function)) from None
+        # Python asks for the value of an index, as in an `if`: it gets one pair at a time.
+        result = torch.stack([single(*values) for values in zip(*flat, strict=True)])
     return result.reshape(shape)
 
 

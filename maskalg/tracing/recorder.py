@@ -11,6 +11,7 @@ import operator
 from collections.abc import Callable, Iterator
 from typing import Any, Final, NoReturn
 
+import numpy as np
 import torch
 from torch.fx import Graph, Proxy
 from torch.fx import Node as Recorded
@@ -129,6 +130,8 @@ class Recorder(GraphAppendingTracer):
             return self.tensor("tensor", a).node
         if isinstance(a, (Expression, IndexFormula)):
             raise messages.expression_within(a)
+        if isinstance(a, np.generic):
+            return a.item()
         return super().create_arg(a)
 
     def to_bool(self, obj: Proxy) -> bool:

@@ -33,8 +33,8 @@ def trace(function: Callable[..., Any], *, scored: bool) -> Node:
 
     Raises:
         TypeError: `function` is not callable, or does something that no formula expresses.
-        ValueError: it divides by a value that may be 0 or negative, or captures a number past 32
-            bits.
+        ValueError: it divides by a value that may be 0 or negative, reads a tensor outside of its
+            entries, or compares float64 entries that float32 rounds.
     """
     if isinstance(function, Expression) or not callable(function):
         raise messages.not_a_function("score" if scored else "mask", function)

@@ -153,9 +153,12 @@ def divided_by_zero(bias: object) -> MaskValueError:
 
 
 def nested_mask(left: object, sign: str, right: object) -> MaskTypeError:
+    write = "Write `a & b` for what two masks keep."
+    if hasattr(left, "mask"):
+        write = "Its left side holds a mask: write `a.mask + a.bias @ b`."
     return MaskTypeError(
         f"`{_operand(left)} {sign} {_operand(right)}`: `@` applies a bias to the result of another "
-        "bias or score. Write `a & b` for what two masks keep."
+        f"bias or score. {write}"
     )
 
 

@@ -3,6 +3,7 @@
 import functools
 import re
 
+import numpy as np
 import pytest
 import torch
 from flex_masks import FLAGS, N, Windowed, back, chunks, masks, with_default
@@ -180,6 +181,39 @@ def test_opaque_functions_are_evaluated_block_by_block():
     torch.testing.assert_close(got, ma.attention(q, q, q, ma.dense(want), backend="reference"))
     with pytest.raises(ma.BackendError, match=r"ma\.dense\(mask\.to_dense"):
         ma.render(mask)
+
+
+def test_opaque_functions_may_ask_python_for_an_index():
+    def early(b, h, q, k):
+        return q >= k if q > 4 else [True, False, False][k % 3]
+
+    taken = ma.mask(early, opaque=True)
+    q = torch.arange(8)
+    want = torch.where(q[:, None] > 4, q[:, None] >= q, q % 3 == 0)
+    assert torch.equal(taken.to_dense(8, batch=1, heads=1)[0, 0], want)
+    x = torch.randn(3, 1, 1, 8, 4)
+    got = ma.attention(*x, taken, backend="cpu")
+    torch.testing.assert_close(got, ma.attention(*x, ma.dense(want), backend="reference"))
+    with pytest.raises(ma.MaskTypeError, match="a `return` is missing"):
+        ma.mask(lambda b, h, q, k: None, opaque=True).to_dense(4, batch=1, heads=1)
+    with pytest.raises(ma.MaskTypeError, match="draws new numbers at each call"):
+        ma.mask(lambda b, h, q, k: torch.rand(()) < q, opaque=True).to_dense(4, batch=1, heads=1)
+
+
+def test_captured_values_of_any_size():
+    far, entries = 2**40, torch.tensor([3, 2**40])
+    assert torch.equal(
+        ma.mask(lambda b, h, q, k: (q >= k) & (q < far) & (k < entries[1])).to_dense(N),
+        ma.causal.to_dense(N),
+    )
+    found = ma.mask(lambda b, h, q, k: (q - k) % entries[0] + entries.numel() < np.int64(4))
+    assert torch.equal(found.to_dense(N), ((ma.q_idx - ma.kv_idx) % 3 < 2).to_dense(N))
+    halves = torch.arange(N, dtype=torch.float64) / 2  # as float32 holds them
+    found = ma.mask(lambda b, h, q, k: halves[q] - halves[k] < 2)
+    assert torch.equal(found.to_dense(N), (ma.q_idx - ma.kv_idx < 4).to_dense(N))
+    last = torch.tensor([-1, 0, 1])
+    found = ma.mask(lambda b, h, q, k: entries[last[k] - 1] == 3)
+    assert torch.equal(found.to_dense(1, 3), torch.tensor([[[[True, False, True]]]]))
 
 
 def test_real_arithmetic_of_numbers_is_pythons():

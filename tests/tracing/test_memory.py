@@ -156,8 +156,7 @@ def test_bad_numbers_raise_as_in_a_first_trace():
     ma.mask(chunk(4))
     with pytest.raises(ma.MaskValueError, match="divides by"):
         ma.mask(chunk(0))
-    with pytest.raises(ma.MaskValueError, match="32"):
-        ma.mask(chunk(2**40))
+    assert ma.mask(chunk(2**40)).to_dense(8).all()
 
 
 def test_objects_that_may_change_are_traced_each_time(traces):

@@ -115,5 +115,34 @@ def test_opaque_scores_compute_and_differentiate():
         ma.render(ma.everything + bias)
 
 
+@pytest.mark.parametrize(
+    "name, limited",
+    {
+        "relu": torch.relu,
+        "clamp": lambda x: x.clamp(min=0),
+        "clamp at most": lambda x: torch.clamp(x, max=0.0),
+        "both": lambda x: torch.clamp(x, 0, 1),
+        "clamp_min": lambda x: torch.clamp_min(x, 0),
+        "maximum": lambda x: torch.maximum(x, torch.zeros(())),
+    }.items(),
+)
+def test_gradients_at_a_limit_are_torchs(name, limited):
+    """Where a parameter that begins at zero, or a score of zero, lies on the limit."""
+    rates = torch.zeros(H, requires_grad=True)
+    q, k, v = (torch.zeros(B, H, N, 8).requires_grad_() for _ in range(3))
+    values = v + torch.randn(N, 8)
+
+    def score_mod(s, b, h, q, k):
+        return limited(s + k - k) + limited(rates[h]) * (k - q)
+
+    out = ma.attention(q, k + 0, values, ma.score(score_mod), backend="cpu")
+    far = torch.arange(N) - torch.arange(N)[:, None]
+    score = limited(q @ k.mT / 8**0.5) + limited(rates)[:, None, None] * far
+    want = score.softmax(-1) @ values
+    slopes = [torch.autograd.grad(x.sin().sum(), [rates, v]) for x in (out, want)]
+    for found, wanted in zip(*slopes, strict=True):
+        torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
+
+
 def test_noop_is_the_score():
     assert ma.score(lambda s, b, h, q, k: s).bias_node is nodes.SCORE

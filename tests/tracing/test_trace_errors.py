@@ -10,6 +10,11 @@ ARRAY = np.arange(8)
 TABLE = torch.arange(8)
 BYTES = torch.arange(8, dtype=torch.uint8)
 HALVES = torch.linspace(0, 1, 8, dtype=torch.float16)
+MINUS = torch.tensor(-3)
+PLACES = torch.tensor([-2, 1, 4])
+PAIR = torch.tensor([0, 1])
+TIMES = 1.7e9 + torch.arange(8, dtype=torch.float64) * 0.01
+TURNS = torch.ones(8, dtype=torch.complex64)
 
 
 def early(b, h, q, k):
@@ -52,7 +57,6 @@ MISTAKES = {
     "negative": (lambda b, h, q, k, n=-2: q % n == k, ValueError, ("it is -2",)),
     "divisor": (lambda b, h, q, k: q // (k - 3) == 1, ValueError, ("torch.clamp(divisor, min=1)",)),
     "constant zero": (lambda b, h, q, k: q % 0 == 1, ValueError, ("divides by 0",)),
-    "large": (lambda b, h, q, k, n=2**40: q - k < n, ValueError, ("n must fit a 32-bit integer",)),
     "own error": (lambda b, h, q, k: {}["x"], TypeError, ("could not be traced: KeyError: 'x'",)),
     "arguments": (
         lambda q, k: q > k,
@@ -137,6 +141,23 @@ MISTAKES = {
     "negative power": (lambda b, h, q, k: q**-1 > k, TypeError, ("the power -1 of an integer",)),
     "power": (lambda b, h, q, k: 3**q > k, TypeError, ("`x.float() ** y`",)),
     "shift": (lambda b, h, q, k: (q << k) > 3, TypeError, ("a number from 0 to 30",)),
+    "tensor divisor": (
+        lambda b, h, q, k: (q - k) % MINUS == 0,
+        ValueError,
+        ("it is -3", "-x // -d"),
+    ),
+    "entry as divisor": (lambda b, h, q, k: q // PLACES[0] == k, ValueError, ("it is -2",)),
+    "entries past the end": (
+        lambda b, h, q, k: PAIR[PLACES[k]] == 1,
+        ValueError,
+        ("of shape [2] at", "an entry is 4"),
+    ),
+    "times": (
+        lambda b, h, q, k: (TIMES[q] - TIMES[k]).abs() < 0.02,
+        ValueError,
+        ("float64 entries of TIMES", ".min()).float()"),
+    ),
+    "complex": (lambda b, h, q, k: TURNS[q] == 0, TypeError, ("TURNS is a complex tensor",)),
 }
 
 

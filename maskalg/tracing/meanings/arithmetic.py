@@ -13,6 +13,7 @@ from typing import Final, Literal, cast
 
 from ...formula import nodes
 from ...formula.nodes import SCORE, Node
+from ...formula.parameters import Table
 from .. import messages
 from ..bounds import Bounds
 from .wrapping import converted, of_32_bits, refuse_numbers, refuse_wrapping
@@ -214,6 +215,29 @@ def maximum(x: Node, y: Node) -> Node:
     if x.kind == y.kind == "bool":
         return either(x, y)
     return nodes.maximum(*operands(x, y))
+
+
+def at_least(x: Node, low: Node) -> Node:
+    """`torch.clamp(x, min=low)`. Where both are equal, x has the whole gradient: the gradient of a
+    maximum is divided between equal numbers."""
+    x, low = operands(x, low)
+    if not differentiable(x):
+        return nodes.maximum(x, low)
+    return nodes.where(nodes.gt(low, x), low, x)
+
+
+def at_most(x: Node, high: Node) -> Node:
+    """`torch.clamp(x, max=high)`, with gradients as `at_least` has them."""
+    x, high = operands(x, high)
+    if not differentiable(x):
+        return nodes.minimum(x, high)
+    return nodes.where(nodes.gt(x, high), high, x)
+
+
+def differentiable(x: Node) -> bool:
+    """Whether gradients may pass a formula: to the score, or to a tensor that requires one."""
+    tables = [parameter for parameter in x.params if isinstance(parameter, Table)]
+    return any(t.tensor.requires_grad for t in tables) or any(part == SCORE for part in x.walk())
 
 
 def greater_equal(x: Node, y: Node) -> Node:

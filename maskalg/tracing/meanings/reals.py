@@ -9,7 +9,7 @@ from typing import Final
 from ...formula import nodes
 from ...formula.functions import FUNCTIONS
 from ...formula.nodes import Node
-from .arithmetic import number, real
+from .arithmetic import differentiable, number, real
 
 Rule = Callable[[Node], Node]
 
@@ -73,7 +73,10 @@ def _cosh(x: Node) -> Node:
 
 def _relu(x: Node) -> Node:
     x = number(x)
-    return nodes.maximum(x, nodes.const(0.0) if x.kind == "real" else nodes.const(0))
+    zero = nodes.const(0.0) if x.kind == "real" else nodes.const(0)
+    if not differentiable(x):
+        return nodes.maximum(x, zero)
+    return nodes.where(nodes.ge(zero, x), zero, x)  # at 0 with gradient 0, as torch has it
 
 
 def _elu(x: Node) -> Node:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial, reduce
 from typing import Any, Final, cast
@@ -68,8 +69,8 @@ _PLAIN: Final[dict[str, Callable[..., Node]]] = {
     "ge": a.greater_equal,
     "minimum": a.minimum,
     "maximum": a.maximum,
-    "clamp_min": a.maximum,
-    "clamp_max": a.minimum,
+    "clamp_min": a.at_least,
+    "clamp_max": a.at_most,
     "and": a.bitwise("bitand", a.both),
     "or": a.bitwise("bitor", a.either),
     "xor": a.bitwise("bitxor", a.exactly_one),
@@ -126,9 +127,9 @@ def _divide(bounds: Bounds, x: Any, y: Any, *, rounding_mode: str | None = None)
 def _clamp(bounds: Bounds, x: Any, min: Any = None, max: Any = None) -> Array:
     result = lifted(x)
     if min is not None:
-        result = elementwise(a.maximum, result, lifted(min))
+        result = elementwise(a.at_least, result, lifted(min))
     if max is not None:
-        result = elementwise(a.minimum, result, lifted(max))
+        result = elementwise(a.at_most, result, lifted(max))
     return result
 
 
@@ -274,6 +275,10 @@ def _size(bounds: Bounds, x: Array, dim: int) -> Array:
     return single(nodes.const(x.shape[dim]))
 
 
+def _numel(bounds: Bounds, x: Array) -> Array:
+    return single(nodes.const(math.prod(x.shape)))
+
+
 SPECIAL: Final[dict[str, Callable[..., Any]]] = {
     "add": _add,
     "subtract": _subtract,
@@ -307,6 +312,7 @@ SPECIAL: Final[dict[str, Callable[..., Any]]] = {
     "full_like": _full_like,
     "gelu": _gelu,
     "size": _size,
+    "numel": _numel,
 }
 
 # Positions of arguments that must be plain numbers: dimensions.
