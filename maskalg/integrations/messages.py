@@ -37,9 +37,17 @@ def model_dropout(dropout: float, config: object) -> BackendError:
     """`config` is that of the layer, or None: the attributes it has are named."""
     names = [name for name in _DROPOUTS if getattr(config, name, None) == dropout] or _DROPOUTS
     return BackendError(
-        f"the model asks for attention dropout {dropout}, which is not built. Set "
-        f"`config.{' = 0.0` or `config.'.join(names)} = 0.0`, call `model.eval()`, or train "
-        'with attn_implementation="eager".'
+        f"the model asks for attention dropout {dropout}, which is not built. Build the model with "
+        f"{' = 0.0, or '.join(names)} = 0.0, as in from_pretrained(name, {names[0]}=0.0), call "
+        '`model.eval()`, or train with attn_implementation="eager".'
+    )
+
+
+def other_attention(names: list[str]) -> MaskValueError:
+    return MaskValueError(
+        f"use_mask: the model computes attention by {' and '.join(map(repr, names))}, which would "
+        'not see the mask. Load the model with attn_implementation="maskalg", or call '
+        'model.set_attn_implementation("maskalg").'
     )
 
 
@@ -57,7 +65,8 @@ def not_in_table(name: str, table: str, known: tuple[str, ...]) -> BackendError:
 def mask_is_no_tensor(used: str) -> MaskTypeError:
     return MaskTypeError(
         f"the model computes with its attention mask ({used}), which is a formula here, not a "
-        'tensor. Use attn_implementation="eager" or "sdpa" for this model.'
+        'tensor. Use attn_implementation="eager" or "sdpa" for this model; if you passed the '
+        'formula to it, "maskalg".'
     )
 
 

@@ -247,6 +247,40 @@ def test_a_mask_of_ones_own_and_padding():
     assert torch.equal(found[0, 9:], alone[0, 6:])
 
 
+def test_a_mask_of_ones_own_reaches_copies_of_the_configuration():
+    """The encoder and the decoder of T5 have one each."""
+    model = tiny("t5", "maskalg")
+    ids = torch.tensor(prompts((9, 9)))
+    plain = model(input_ids=ids, decoder_input_ids=ids).logits
+    with use_mask(model, ma.causal & ma.sliding(1)):
+        assert not torch.allclose(model(input_ids=ids, decoder_input_ids=ids).logits, plain)
+    assert torch.equal(model(input_ids=ids, decoder_input_ids=ids).logits, plain)
+
+
+def test_blocks_with_masks_of_ones_own_may_end_in_any_order():
+    """As those of two threads may."""
+    model, ids = tiny("llama", "maskalg"), torch.tensor(prompts((9,)))
+    plain = model(ids).logits
+    first, second = (use_mask(model, ma.causal & ma.sliding(n)) for n in (2, 3))
+    first.__enter__()
+    of_first = model(ids).logits
+    second.__enter__()
+    of_second = model(ids).logits
+    first.__exit__(None, None, None)
+    assert torch.equal(model(ids).logits, of_second)
+    second.__exit__(None, None, None)
+    assert torch.equal(model(ids).logits, plain)
+    assert not torch.allclose(of_first, of_second) and not masks._OWN
+
+
+def test_a_mask_of_ones_own_needs_our_attention():
+    with (
+        pytest.raises(ma.MaskValueError, match=r"attention by 'eager'.*set_attn_implementation"),
+        use_mask(tiny("llama", "eager"), ma.causal),
+    ):
+        pass
+
+
 def test_a_mask_of_ones_own_needs_all_keys():
     model = tiny("gemma3", "maskalg")
     mask = ma.causal & ma.sliding(8)

@@ -15,8 +15,6 @@ Source: `AttentionInterface` and `AttentionMaskInterface` of transformers 5.
 
 from __future__ import annotations
 
-from typing import Final
-
 from .. import messages
 
 try:
@@ -27,11 +25,8 @@ except ImportError as missing:
 from .admission import admit
 from .attend import attend
 from .continuous import attend_continuous
-from .masks import make_mask, use_mask
+from .masks import NAME, make_mask, use_mask
 from .model_mask import ModelMask, model_mask
-
-# A name with "flash", "sdpa" or "/" in it would be checked, or sought on a hub.
-NAME: Final = "maskalg"
 
 
 def register() -> None:

@@ -1,4 +1,9 @@
-"""Options of a model's layer beside its mask: each is refused, or becomes a term of the scores."""
+"""Options of a model's layer beside its mask: each is refused, or becomes a term of the scores.
+
+`output_capturing._active_collector` of transformers is private: it holds what a forward pass
+collects, also where a model does not pass `output_attentions` on to its layers. Where it is not
+there, such models return no weights and no error.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +16,11 @@ from ...values.algebra import Bias, Mask, Score
 from ...values.biases import softcap as softcap_bias
 from ...values.weights import Weight, softmax, softmax_with_sink
 from .. import messages
+
+try:
+    from transformers.utils import output_capturing
+except ImportError:
+    output_capturing = None
 
 # Arguments that models pass along and that change nothing here: the mask holds the window and the
 # positions, and some models hand the arguments of `generate` on to the encoder of their images.
@@ -33,11 +43,21 @@ _KNOWN: Final = frozenset(
 )
 
 
+def _collects_weights() -> bool:
+    """Whether the model's forward pass collects the attention weights of its layers."""
+    if torch.compiler.is_compiling():
+        return False
+    collector = getattr(output_capturing, "_active_collector", None)
+    return collector is not None and "attentions" in (collector.get() or ())
+
+
 def check_layer(module: torch.nn.Module, dropout: float, options: dict[str, Any]) -> None:
     """Refuse options of a layer that no kernel computes."""
+    config = getattr(module, "config", None)
     if dropout > 0 and module.training:
-        raise messages.model_dropout(dropout, getattr(module, "config", None))
-    if options.pop("output_attentions", None):
+        raise messages.model_dropout(dropout, config)
+    wanted = options.pop("output_attentions", None) or getattr(config, "output_attentions", None)
+    if wanted or _collects_weights():
         raise BackendError(
             "output_attentions=True: the weights are never written out. Load the model with "
             'attn_implementation="eager" to look at them.'

@@ -15,9 +15,10 @@ from typing import Any, Final, TypeAlias
 import torch
 from transformers.masking_utils import causal_mask_function
 
-from ...errors import MaskTypeError, MaskValueError
+from ...errors import MaskalgError, MaskTypeError, MaskValueError
 from ...tracing import mask as traced
 from ...tracing import traced_before
+from ...tracing.messages import OPAQUE
 from ...values.algebra import Mask, Score
 from ...values.masks.padding import real_bounds
 from .. import messages
@@ -35,7 +36,15 @@ _KNOWN: Final = frozenset(
     )
 )
 
-_OWN: Final[dict[int, Mask | Score]] = {}  # by identity of a model's configuration
+NAME: Final = "maskalg"
+"""The name of the attention; one with "flash", "sdpa" or "/" in it would be checked, or sought on a
+hub."""
+
+Own: TypeAlias = tuple[Mask | Score]
+
+_OWN: Final[
+    dict[int, list[Own]]
+] = {}  # by identity of a model's configuration; the last one counts
 
 
 @contextmanager
@@ -43,7 +52,8 @@ def use_mask(model: torch.nn.Module, mask: Mask | Score) -> Iterator[None]:
     """Use a mask of your own in all layers, also where `generate` calls the model.
 
     It replaces every mask that the model composes. Its positions count tokens of the row, padding
-    and tokens of a cache included. Padding is dropped in any case.
+    and tokens of a cache included. Padding is dropped in any case. All threads see it, and so do
+    models that were built from the same configuration object: copy the object for a second model.
 
     Args:
         model: a model of transformers with `attn_implementation="maskalg"`.
@@ -51,7 +61,8 @@ def use_mask(model: torch.nn.Module, mask: Mask | Score) -> Iterator[None]:
 
     Raises:
         TypeError: `mask` is neither.
-        ValueError: at a call, a cache that has dropped keys, as that of a layer with a window does.
+        ValueError: a model with another attention; at a call, a cache that has dropped keys, as
+            that of a layer with a window does.
 
     Examples:
         >>> with use_mask(model, causal & (sliding(256) | prefix(4))):
@@ -62,23 +73,37 @@ def use_mask(model: torch.nn.Module, mask: Mask | Score) -> Iterator[None]:
             "use_mask(model, mask): mask must be a mask or `mask + bias`, got "
             f"{type(mask).__name__}."
         )
-    config: Any = model.config
-    configs = (config, config.get_text_config())  # held, so that their identities stay theirs
-    before = {id(each): _OWN.get(id(each)) for each in configs}
-    _OWN.update(dict.fromkeys(before, mask))
+    configs = _configs(model)
+    used = sorted({str(each._attn_implementation) for each in configs.values()})
+    if not any(NAME in name for name in used):
+        raise messages.other_attention(used)
+    own: Own = (mask,)
+    for each in configs:
+        _OWN.setdefault(each, []).append(own)
     try:
         yield
     finally:
-        for each, known in before.items():
-            if known is None:
+        for each in configs:
+            # Blocks of several threads may end in any order.
+            _OWN[each] = [other for other in _OWN[each] if other is not own]
+            if not _OWN[each]:
                 del _OWN[each]
-            else:
-                _OWN[each] = known
+
+
+def _configs(model: torch.nn.Module) -> dict[int, Any]:
+    """The configurations of a model's text layers by identity, and copies of them that encoders and
+    decoders may have. They are held, so that their identities stay theirs."""
+    config: Any = model.config
+    own = (config, config.get_text_config())
+    kinds = tuple(map(type, own))
+    parts = [getattr(module, "config", None) for module in model.modules()]
+    return {id(each): each for each in (*own, *parts) if type(each) in kinds}
 
 
 def own_mask(config: object) -> Mask | Score | None:
     """The mask that `use_mask` gave the model with this configuration."""
-    return _OWN.get(id(config))
+    found = _OWN.get(id(config))
+    return found[-1][0] if found else None
 
 
 def make_mask(
@@ -119,7 +144,11 @@ def make_mask(
     if isinstance(attention_mask, ModelMask):
         return attention_mask
     given = (mask_function, options.get("config"))
-    built = _built(given, q_offset, kv_offset, kv_length, attention_mask)
+    try:
+        built = _built(given, q_offset, kv_offset, kv_length, attention_mask)
+    except MaskalgError as error:
+        error.args = tuple([str(text).replace(f", {OPAQUE}", "") for text in error.args])
+        raise
     shape = batch_size, 1, q_length, kv_length
     dtype = options.get("dtype") or torch.float32
     if not dtype.is_floating_point and dtype != torch.bool:
