@@ -56,7 +56,7 @@ PATTERN: Final[Pattern] = replace(
         128: (dense.TWO_OVERLAPPED, TWO_PROGRAMS),
     },
     keys={
-        64: (_OF_64, _OF_64),
+        64: (replace(_OF_64, persistent=True), _OF_64),
         96: (dense.ROWS_OF_KEYS, TWO_PROGRAMS),
         128: (TWO_PROGRAMS, TWO_PROGRAMS),
     },

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 from ..pattern import Pattern, Rows
+from ..shapes import HopperBackwardTile
 from . import dense
 
 
@@ -18,4 +19,8 @@ PATTERN: Final[Pattern] = replace(
     name="full",
     place=0,
     holds=_holds,
+    keys={
+        **dense.PATTERN.keys,
+        64: (HopperBackwardTile(128, 2, consumers=1), HopperBackwardTile(64, 3)),
+    },
 )
