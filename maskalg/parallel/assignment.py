@@ -11,6 +11,7 @@ Among the good places, the window stops where the fewest keys must cross the new
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -23,19 +24,22 @@ _SWAPS: Final = 256
 _PARTNERS: Final = 8
 
 
-def candidates(work: Reals, crossing: Reals, ranks: int) -> list[Numbers]:
-    """Candidate ranks of chunks: by windows on a circle; whole ranges; a range from each end.
+def candidates(work: Reals, crossing: Reals, ranks: int) -> Iterator[Numbers]:
+    """Candidate ranks of chunks: whole ranges; a range from each end; by windows on a circle.
 
     Whole ranges are best if all queries have equal work, as in windows and images; a range from
-    each end if work grows evenly, as under `causal`.
+    each end if work grows evenly, as under `causal`. Windows take longest to find.
     """
     chunks = len(work)
     place = np.arange(chunks)
+    yield place * ranks // chunks
     half = place * 2 * ranks // chunks
     both_ends = np.minimum(half, 2 * ranks - 1 - half)
-    found = [*(assigned(work, crossing, ranks, above) for above in _ABOVE), place * ranks // chunks]
     counts = np.bincount(both_ends, minlength=ranks)
-    return [*found, both_ends] if counts.max() - counts.min() <= 1 else found
+    if counts.max() - counts.min() <= 1:
+        yield both_ends
+    for above in _ABOVE:
+        yield assigned(work, crossing, ranks, above)
 
 
 def assigned(work: Reals, crossing: Reals, ranks: int, above: float) -> Numbers:

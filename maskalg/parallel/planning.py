@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, Final
 
 import numpy as np
@@ -28,6 +29,7 @@ Layers = Mask | Score | Iterable[tuple[Mask | Score, int]]
 _TILE: Final = 128  # the tile of the slowest kernels
 _CHUNKS_OF_RANK: Final = 8  # at least, so that there are windows to choose from
 _BALANCED: Final = 0.02  # up to this imbalance, fewer calls and keys may make up for it
+_AS_GOOD: Final = 0.005  # a plan that equal work in one range each would improve by less is taken
 _CALL: Final = 512  # tiles in whose time a GPU begins and ends a call, with 16 heads
 _KEY: Final = 1 / 32  # tiles in whose time a key and its gradients travel, at 200 GB/s
 _MOST: Final = 1 << 30  # chunks times ranks
@@ -267,31 +269,35 @@ def plan(
     counts = [count for _, count in layers]
     work = np.stack([each.tiles for each in needs]).T @ np.array(counts, dtype=np.float64)
     crossing = np.stack([each.crossing() for each in needs]).T @ np.array(counts, dtype=np.float64)
-    owners = candidates(work, crossing, ranks)
-    loads = [np.bincount(owner, work, ranks).astype(np.float64) for owner in owners]
-    allowed = max((1 + _BALANCED) * work.sum() / ranks, min(load.max() for load in loads))
-    balanced = [
-        Plan(
-            layers,
-            length,
-            chunk,
-            owner,
-            tuple(each.of_owners(owner, ranks) for each in needs),
-            load,
-            tuple(needs),
-        )
-        for owner, load in zip(owners, loads, strict=True)
-        if load.max() <= allowed
-    ]
-    return min(balanced, key=_time)
+    mean, calls = float(work.sum()) / ranks, _CALL * sum(counts)
+    balanced = (1 + _BALANCED) * mean
+    found: list[tuple[float, Numbers, NDArray[np.float64]]] = []
+    for owner in candidates(work, crossing, ranks):
+        load = np.bincount(owner, work, ranks).astype(np.float64)
+        time = _slowest(owner, load, calls)
+        found.append((time, owner, load))
+        if load.max() <= balanced and time <= (1 + _AS_GOOD) * (mean + calls):
+            break
+    allowed = max(balanced, min(load.max() for _, _, load in found))
+    best: tuple[float, Plan] | None = None
+    for time, owner, load in sorted(found, key=itemgetter(0)):
+        if load.max() > allowed:
+            continue
+        if best is not None and time >= best[0]:
+            break
+        needed = tuple(each.of_owners(owner, ranks) for each in needs)
+        made = Plan(layers, length, chunk, owner, needed, load, tuple(needs))
+        time += _KEY * made.traffic / ranks
+        if best is None or time < best[0]:
+            best = time, made
+    assert best is not None
+    return best[1]
 
 
-def _time(found: Plan) -> float:
-    """The time of a plan in tiles: of the slowest rank, with a call for each pair of its ranges in
-    each layer, and of the keys that a rank receives."""
-    ranges, layers = ranges_of(found.owner, found.ranks), sum(count for _, count in found.masks)
-    slowest = (found.tiles + layers * _CALL * (ranges * (ranges + 1) // 2)).max()
-    return float(slowest) + _KEY * found.traffic / found.ranks
+def _slowest(owner: Numbers, load: NDArray[np.float64], call: float) -> float:
+    """The time of the slowest rank in tiles, with a call for each pair of its ranges."""
+    ranges = ranges_of(owner, len(load))
+    return float((load + call * (ranges * (ranges + 1) // 2)).max())
 
 
 def _layers(masks: Layers) -> tuple[tuple[Mask, int], ...]:
