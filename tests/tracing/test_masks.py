@@ -216,6 +216,17 @@ def test_captured_values_of_any_size():
     assert torch.equal(found.to_dense(1, 3), torch.tensor([[[[True, False, True]]]]))
 
 
+def test_exported_functions_are_traced_again():
+    """Where numbers are rounded to integers, they say what NaN and infinities become."""
+    mask = ma.mask(lambda b, h, q, k: q - k < 2**h * 4)
+    again = ma.mask(mask.to_mask_mod())
+    options = {"batch": BATCH, "heads": HEADS}
+    assert torch.equal(again.to_dense(N, **options), mask.to_dense(N, **options))
+    ends = torch.tensor([np.nan, np.inf, -np.inf, 1.5])
+    found = ma.mask(lambda b, h, q, k: torch.nan_to_num(ends[k], 7.0) > 2).to_dense(1, 4)
+    assert torch.equal(found[0, 0, 0], torch.nan_to_num(ends, 7.0) > 2)
+
+
 def test_real_arithmetic_of_numbers_is_pythons():
     def numbers(n, r, width):
         return {

@@ -19,6 +19,8 @@ from . import arithmetic as a
 from .reals import REALS, gelu_tanh
 from .wrapping import converted, dtype_of
 
+_LARGEST: Final = torch.finfo(torch.float32).max
+
 
 def lifted(value: Any) -> Array:
     """An argument of an operation as an array."""
@@ -131,6 +133,18 @@ def _clamp(bounds: Bounds, x: Any, min: Any = None, max: Any = None) -> Array:
     if max is not None:
         result = elementwise(a.at_most, result, lifted(max))
     return result
+
+
+def _nan_to_num(bounds: Bounds, x: Any, nan: float = 0.0) -> Array:
+    """NaN replaced by a number, infinities by the largest finite ones."""
+
+    def replaced(value: Node) -> Node:
+        if value.kind != "real":
+            return value
+        finite = nodes.minimum(nodes.maximum(value, nodes.const(-_LARGEST)), nodes.const(_LARGEST))
+        return nodes.where(nodes.eq(value, value), finite, nodes.const(float(nan)))
+
+    return elementwise(replaced, lifted(x))
 
 
 def _extremum(rule: Callable[[Node, Node], Node]) -> Callable[..., Array]:
@@ -284,6 +298,7 @@ SPECIAL: Final[dict[str, Callable[..., Any]]] = {
     "subtract": _subtract,
     "div": _divide,
     "clamp": _clamp,
+    "nan_to_num": _nan_to_num,
     "max": _extremum(a.maximum),
     "min": _extremum(a.minimum),
     "any": _joined(a.either, nodes.FALSE),
