@@ -9,7 +9,7 @@ two vectors instead of a matrix of differences.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, reduce
 from typing import Final, cast
@@ -24,9 +24,12 @@ from ..formula.meaning import COMPARISONS, OPERATIONS, REALS, as_float32, whole
 from ..formula.nodes import Node, in_order
 from ..formula.parameters import Slot
 from . import long_integers as longs
+from .extents import Extents, dependence
 from .long_integers import Long
 from .normal_form import Bound, Value
 from .widths import MOST_POSITIONS, Told, compares_in_64, limbs, outgrows
+
+_AT_ONCE: Final = 1 << 22  # pairs: a few megabytes, however long the sequences are
 
 
 def of_kept(values: torch.Tensor, kept: torch.Tensor | None) -> torch.Tensor:
@@ -182,6 +185,24 @@ def grid(
         "q_idx": torch.arange(*rows, device=device).view(1, 1, -1, 1),
         "kv_idx": torch.arange(*columns, device=device).view(1, 1, 1, -1),
     }
+
+
+def kept_at(form: Bound, indices: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    """Whether a mask keeps the pairs at these indices, broadcast over those it depends on."""
+    return evaluate(form.structure.mask, Environment(indices, form.values))
+
+
+def kept_by_rows(form: Bound, extents: Extents) -> Iterator[tuple[int, torch.Tensor]]:
+    """First query, and the pairs `[batch, heads, rows, kv_len]` from it on, some queries at a time.
+
+    Batch and heads are 1 where the mask does not depend on them.
+    """
+    sizes, device = dependence(form.structure.mask, form, extents), device_of(form)
+    step = max(_AT_ONCE // max(extents.kv_len * sizes.batch * sizes.heads, 1), 1)
+    for first in range(0, extents.q_len, step):
+        rows = (first, min(first + step, extents.q_len))
+        kept = kept_at(form, grid(sizes.batch, sizes.heads, rows, (0, extents.kv_len), device))
+        yield first, kept.expand(sizes.batch, sizes.heads, rows[1] - first, extents.kv_len)
 
 
 def device_of(form: Bound) -> torch.device:

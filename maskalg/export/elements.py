@@ -6,14 +6,11 @@ from collections.abc import Iterator
 
 import torch
 
-from ..engine.evaluate import Environment, device_of, evaluate, grid
+from ..engine.evaluate import device_of, kept_by_rows
 from ..engine.extents import Dependence, Extents, Lengths, dependence, is_untold, resolve
 from ..engine.normal_form import bound
 from ..errors import MaskValueError, not_a_mask
 from ..formula.expression import Expression
-
-# Elements of one strip: a few megabytes, however long the sequences are.
-_STRIP = 1 << 22
 
 _ALL = {"batch": "the whole batch", "head": "all heads"}
 
@@ -42,13 +39,7 @@ class Elements:
 
     def by_rows(self) -> Iterator[tuple[int, torch.Tensor]]:
         """First query, and `[batch, heads, rows, kv_len]` from it on, strip after strip."""
-        sizes, (q_len, kv_len) = self.sizes, (self.extents.q_len, self.extents.kv_len)
-        width = max(_STRIP // max(kv_len * sizes.batch * sizes.heads, 1), 1)
-        for first in range(0, q_len, width):
-            rows = (first, min(first + width, q_len))
-            indices = grid(sizes.batch, sizes.heads, rows, (0, kv_len), self.device)
-            kept = evaluate(self._form.structure.mask, Environment(indices, self._form.values))
-            yield first, kept.expand(sizes.batch, sizes.heads, rows[1] - first, kv_len)
+        return kept_by_rows(self._form, self.extents)
 
 
 def refuse_untold(call: str, mask: Expression, *one_of: str) -> None:

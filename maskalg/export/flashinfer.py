@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import torch
 
-from ..engine.evaluate import Environment, evaluate
+from ..engine.evaluate import kept_at
 from ..engine.extents import Lengths
 from ..engine.normal_form import bound
 from ..errors import MaskValueError
@@ -218,6 +218,6 @@ def _elements(
             "q_idx": query.clamp(max=max(lists.lengths[0] - 1, 0))[:, :, None],
             "kv_idx": key[:, None, :],
         }
-        kept = evaluate(form.structure.mask, Environment(indices, form.values))
+        kept = kept_at(form, indices)
         found[part] = kept & (query < lists.lengths[0])[:, :, None]
     return found

@@ -12,7 +12,7 @@ from typing import Final
 
 import torch
 
-from ..engine.evaluate import Environment, device_of, evaluate, grid
+from ..engine.evaluate import device_of, kept_at, kept_by_rows
 from ..engine.extents import Extents, Lengths, dependence
 from ..engine.normal_form import Bound, bound
 from ..errors import MaskValueError
@@ -85,7 +85,8 @@ def _by_elements(form: Bound, extents: Extents, budget: int | None) -> torch.Ten
     if budget is not None and open_ones > budget:
         return None
     if open_ones * _CHEAPER > whole:
-        return _by_queries(form, extents)
+        # What depends on the query or the key alone is computed once for each.
+        return torch.cat([kept.sum(dim=3).cpu() for _, kept in kept_by_rows(form, extents)], dim=2)
     count = torch.zeros(math.prod(runs.shape), dtype=torch.int64)
     count = count.index_add_(0, runs.row_of, torch.where(cut, 0, length)).view(runs.shape)
     for rows, starts, widths in _portions(places, first, sizes):
@@ -95,21 +96,6 @@ def _by_elements(form: Bound, extents: Extents, budget: int | None) -> torch.Ten
         found = torch.zeros(len(rows), dtype=torch.int64).index_add_(0, owner, kept.long())
         count.index_put_(tuple(rows.T), found, accumulate=True)
     return count
-
-
-def _by_queries(form: Bound, extents: Extents) -> torch.Tensor:
-    """Likewise, by all elements of some queries at a time: parts of the mask that depend on the
-    query or the key alone are computed once for each."""
-    sizes, device = dependence(form.structure.mask, form, extents), device_of(form)
-    step = max(1, _ELEMENTS_AT_ONCE // (sizes.batch * sizes.heads * max(extents.kv_len, 1)))
-    counts = []
-    for start in range(0, extents.q_len, step):
-        rows = (start, min(start + step, extents.q_len))
-        indices = grid(sizes.batch, sizes.heads, rows, (0, extents.kv_len), device)
-        kept = evaluate(form.structure.mask, Environment(indices, form.values))
-        shape = (sizes.batch, sizes.heads, rows[1] - rows[0], extents.kv_len)
-        counts.append(kept.expand(shape).sum(dim=3).cpu())
-    return torch.cat(counts, dim=2)
 
 
 def _open(form: Bound, extents: Extents) -> int:
@@ -137,8 +123,7 @@ def _kept(form: Bound, rows: torch.Tensor, column: torch.Tensor) -> torch.Tensor
     names = ("batch", "head", "q_idx")
     indices = {name: rows[:, i].to(device) for i, name in enumerate(names)}
     indices["kv_idx"] = column.to(device)
-    kept = evaluate(form.structure.mask, Environment(indices, form.values))
-    return kept.expand(len(column)).cpu()
+    return kept_at(form, indices).expand(len(column)).cpu()
 
 
 def _summed(form: Bound, extents: Extents) -> int | None:

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple, cast
 
 import torch
 
-from ..engine.evaluate import Environment, device_of, evaluate, grid
+from ..engine.evaluate import device_of, grid, kept_at
 from ..engine.extents import Extents, dependence
 from ..engine.normal_form import Bound
 from ..schedule.rung import rung_of
@@ -84,7 +84,7 @@ def kept_near(form: Bound, within: Reach, positions: list[int]) -> torch.Tensor:
     kv_idx = torch.tensor([p for p in positions if p < extents.kv_len], device=device).long()
     indices = grid(sizes.batch, sizes.heads, (0, 1), (0, 1), device)
     indices |= {"q_idx": q_idx.view(1, 1, -1, 1), "kv_idx": kv_idx.view(1, 1, 1, -1)}
-    kept = evaluate(form.structure.mask, Environment(indices, form.values))
+    kept = kept_at(form, indices)
     batch, head, row, column = kept.expand(
         sizes.batch, sizes.heads, len(q_idx), len(kv_idx)
     ).nonzero(as_tuple=True)

@@ -18,7 +18,7 @@ from typing import Final
 
 import torch
 
-from ...engine.evaluate import Environment, evaluate
+from ...engine.evaluate import kept_at
 from ...engine.extents import Extents
 from ...engine.memory import MEMORY, constant, memorable
 from ...engine.normal_form import Bound
@@ -206,5 +206,5 @@ def elements(
             "q_idx": q_idx[:, :, None],
             "kv_idx": kv_idx[:, None, :],
         }
-        kept = evaluate(form.structure.mask, Environment(indices, form.values))
+        kept = kept_at(form, indices)
         yield kept.expand(len(part), block[0], block[1])

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import torch
 
-from ...engine.evaluate import Environment, device_of, evaluate
+from ...engine.evaluate import device_of, kept_at
 from ...engine.extents import Lengths
 from ...engine.normal_form import bound
 from ...formula.expression import Expression, both
@@ -92,7 +92,7 @@ def _kept(
         "q_idx": torch.arange(*rows, device=device)[:, None],
         "kv_idx": torch.arange(*columns, device=device)[None, :],
     }
-    kept = evaluate(form.structure.mask, Environment(indices, form.values))
+    kept = kept_at(form, indices)
     return kept.expand(rows[1] - rows[0], columns[1] - columns[0]).cpu()
 
 

@@ -7,7 +7,7 @@ from typing import Final
 
 import torch
 
-from ...engine.evaluate import Environment, evaluate
+from ...engine.evaluate import kept_at
 from ...engine.extents import Extents, Lengths, resolve
 from ...engine.normal_form import Bound, bound
 from ...formula.expression import Expression
@@ -35,7 +35,7 @@ def labels_by_elements(form: Bound, extents: Extents, block: int) -> torch.Tenso
     strip = max(1, _AT_ONCE // max(columns * block * block, 1)) * block
     labels = []
     for q_idx in every_row.split(strip):
-        kept = evaluate(form.structure.mask, Environment({**indices, "q_idx": q_idx}, form.values))
+        kept = kept_at(form, {**indices, "q_idx": q_idx})
         kept = kept.expand(len(q_idx), columns * block)
         tiles = kept.reshape(len(q_idx) // block, block, columns, block)
         labels.append(tiles.any(3).any(1).to(torch.uint8) + tiles.all(3).all(1).to(torch.uint8))
