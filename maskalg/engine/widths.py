@@ -145,7 +145,7 @@ def _of_leaf(node: Node, known: Known, positions: int) -> Interval:
         return 0, 1  # a condition, or a real number, which is no integer's limit
     if node.op == "const":
         return cast(int, node.data), cast(int, node.data)
-    if isinstance(known, tuple):
+    if isinstance(known, tuple) and node.op != "extent":
         return known
     if node.op == "scalar" and isinstance(known, int):
         return known, known

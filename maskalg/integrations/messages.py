@@ -43,10 +43,10 @@ def model_dropout(dropout: float, config: object) -> BackendError:
     )
 
 
-def other_attention(names: list[str]) -> MaskValueError:
+def other_attention(name: str) -> MaskValueError:
     return MaskValueError(
-        f"use_mask: the model computes attention by {' and '.join(map(repr, names))}, which would "
-        'not see the mask. Load the model with attn_implementation="maskalg", or call '
+        f"use_mask: the model computes its attention by {name!r}, which would not see the mask. "
+        'Load the model with attn_implementation="maskalg", or call '
         'model.set_attn_implementation("maskalg").'
     )
 

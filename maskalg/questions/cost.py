@@ -84,7 +84,8 @@ def _by_elements(form: Bound, extents: Extents, budget: int | None) -> torch.Ten
     open_ones, whole = int(sizes.sum()), math.prod(runs.shape) * extents.kv_len
     if budget is not None and open_ones > budget:
         return None
-    if open_ones * _CHEAPER > whole:
+    row = runs.shape[0] * runs.shape[1] * extents.kv_len
+    if open_ones * _CHEAPER > whole and row <= _ELEMENTS_AT_ONCE:
         # What depends on the query or the key alone is computed once for each.
         return torch.cat([kept.sum(dim=3).cpu() for _, kept in kept_by_rows(form, extents)], dim=2)
     count = torch.zeros(math.prod(runs.shape), dtype=torch.int64)

@@ -11,6 +11,7 @@ from ..engine.normal_form import of_form
 from ..formula import nodes
 from ..formula.expression import Expression
 from ..formula.nodes import SCORE, TRUE, Node
+from ..formula.parameters import Table
 from ..formula.printing import Label
 from ..values.algebra import Bias, Mask, Score, formula
 from . import messages
@@ -43,7 +44,8 @@ def mask(mask_mod: Callable[..., Any], *, opaque: bool = False) -> Mask:
 
     Raises:
         TypeError: control flow on indices, an operation without a formula, or no Boolean result.
-        ValueError: a divisor that is not positive, or a number past 32 bits.
+        ValueError: a divisor that is not positive, an entry that is no place of the tensor that is
+            read there, or float64 entries that float32 rounds.
 
     Source: `torch.nn.attention.flex_attention`.
 
@@ -108,6 +110,7 @@ def score(score_mod: Callable[..., Any], *, opaque: bool = False) -> Bias | Scor
     if opaque:
         taken = _taken("score", score_mod)
         return Bias(TRUE, taken, Label("formula", (taken,)))
+    from .bounds import rounds
     from .captures import name_of
     from .meanings.minus_infinity import split
     from .trace import trace
@@ -123,6 +126,9 @@ def score(score_mod: Callable[..., Any], *, opaque: bool = False) -> Bias | Scor
             "kv_idx), or return torch.where(kept, score, -float('inf'))."
         )
     kept, bias = split(node)
+    for table in kept.params:
+        if isinstance(table, Table) and rounds(table.tensor):
+            raise messages.traced_float64(table.name)
     bias = bias if bias.op == "score" else nodes.call("float", bias)
     label = Label("formula", (bias,))
     if kept is TRUE:
@@ -139,11 +145,11 @@ def _taken(call: str, function: Callable[..., Any]) -> Node:
         raise messages.not_a_function(call, function)
     indices = (nodes.BATCH, nodes.HEAD, nodes.Q, nodes.K)
     if call == "mask":
-        return nodes.opaque(Opaque(function), "bool", *indices)
+        return nodes.opaque(Opaque(function, flags=True), "bool", *indices)
     if requires_gradient(function):
         raise errors.MaskValueError(
             f"ma.score({name_of(function)}, opaque=True): a tensor that {name_of(function)} "
             "captures requires a gradient, which opaque=True would not give it. Write it as a "
             "formula, without opaque=True, or capture tensor.detach()."
         )
-    return nodes.opaque(Opaque(function), "real", SCORE, *indices)
+    return nodes.opaque(Opaque(function, flags=False), "real", SCORE, *indices)

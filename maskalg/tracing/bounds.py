@@ -16,6 +16,7 @@ from ..formula.nodes import Node
 from ..formula.parameters import Parameter, Scalar, Slot, Table
 from ..formula.positions import least
 from ..formula.printing import formula_text
+from ..formula.watched import watched
 from . import messages
 
 
@@ -83,12 +84,7 @@ class Bounds:
         Raises:
             ValueError: an entry that float32 rounds.
         """
-        entries = table.tensor
-        if not self.exact or entries.dtype != torch.float64:
-            return
-        self.looked = True
-        rounded = entries.detach().float().double()
-        if bool(((rounded != entries) & ~entries.isnan()).any()):
+        if self.exact and rounds(table.tensor):
             raise messages.traced_float64(table.name)
 
     def low(self, node: Node) -> int | None:
@@ -120,6 +116,14 @@ class Bounds:
         if id(parameter) not in self._bounded:
             self._bounded[id(parameter)] = Scalar(parameter.name, parameter.value, low)
         return self._bounded[id(parameter)]
+
+
+def rounds(entries: torch.Tensor) -> bool:
+    """Whether float32 rounds a float64 entry; False where entries have no values to look at."""
+    if entries.dtype != torch.float64 or entries.device.type == "meta" or watched(entries):
+        return False
+    entries = entries.detach()
+    return bool(((entries.float().double() != entries) & ~entries.isnan()).any())
 
 
 def _factors(node: Node) -> list[Scalar]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -13,6 +13,12 @@ from ..values.algebra import Mask
 from ..values.masks.block_table import block_table
 from . import messages
 from .captures import name_of
+from .memory import signature_of
+from .recorder import NoRandomness
+
+_ASKS_PYTHON: Final = ("data-dependent control flow", ".item() on a Tensor")
+"""In messages of `torch.vmap` where Python asks for the value of an index, as in an `if`: then the
+function gets one pair at a time."""
 
 
 class _Lookups(TorchFunctionMode):
@@ -37,16 +43,20 @@ class _Lookups(TorchFunctionMode):
 
 
 class Opaque:
-    """A function taken as it is: printed by its name, equal to itself only."""
+    """A function taken as it is: printed by its name, equal to itself only.
 
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self.function = function
+    Results of `flags` are truth values.
+    """
+
+    def __init__(self, function: Callable[..., Any], *, flags: bool) -> None:
+        self.function, self.flags = function, flags
 
     def __str__(self) -> str:
         return f"{name_of(self.function)}_{id(self.function):x}"
 
     def __call__(self, *arguments: torch.Tensor) -> torch.Tensor:
-        return pointwise(self.function, *arguments)
+        found = pointwise(self.function, *arguments)
+        return found != 0 if self.flags and found.dtype != torch.bool else found
 
 
 def pointwise(function: Callable[..., Any], *arguments: torch.Tensor) -> torch.Tensor:
@@ -72,15 +82,21 @@ def pointwise(function: Callable[..., Any], *arguments: torch.Tensor) -> torch.T
         with _Lookups():
             result: torch.Tensor = torch.vmap(single)(*flat)
     except RuntimeError as reason:
-        if "randomness" in str(reason):
+        if "called random operation" in str(reason):
             raise messages.traced_random(name_of(function)) from None
-        # Python asks for the value of an index, as in an `if`: it gets one pair at a time.
-        result = torch.stack([single(*values) for values in zip(*flat, strict=True)])
+        if not any(text in str(reason) for text in _ASKS_PYTHON):
+            raise
+        with NoRandomness():  # type: ignore[no-untyped-call]
+            result = torch.stack([single(*values) for values in zip(*flat, strict=True)])
     return result.reshape(shape)
 
 
 def requires_gradient(score_mod: Callable[..., Any]) -> bool:
-    """Whether a score function captures a tensor that requires a gradient: tried at position 0."""
+    """Whether a score function captures a tensor that requires a gradient: found among what it
+    captures, or tried at position 0 where that reaches objects."""
+    signature = signature_of(score_mod)
+    if signature is not None:
+        return any(isinstance(v, torch.Tensor) and v.requires_grad for v in signature.values)
     zero = torch.zeros((), dtype=torch.int64)
     try:
         with torch.enable_grad(), _Lookups():

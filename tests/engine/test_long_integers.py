@@ -80,3 +80,16 @@ def test_integers_that_positions_and_entries_keep_within_64_bits_take_no_limbs(m
     places[39] = 2**63 - 1
     want[:, 39] = torch.tensor([(q * 39) % 7 < 3 or (2**63 - 1 + q) % 5 < 2 for q in range(40)])
     assert torch.equal(mask.to_dense(40)[0, 0], want)
+
+
+def test_the_length_of_a_table_is_not_limited_by_its_entries():
+    flags = torch.arange(4096) % 3 // 2
+
+    def mod(b, h, q, k):
+        return (q * flags.shape[0] * 1_000_003 * 998_244_353 + flags[k]) % 1000 < 300
+
+    want = [
+        [(q * 4096 * 1_000_003 * 998_244_353 + int(flags[k])) % 1000 < 300 for k in range(8)]
+        for q in range(64)
+    ]
+    assert torch.equal(ma.mask(mod).to_dense(64, 8)[0, 0], torch.tensor(want))

@@ -1,6 +1,8 @@
 """Continuous batching of transformers: the tokens of each request alone, with eager attention."""
 
 import copy
+import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -273,7 +275,25 @@ def test_blocks_with_masks_of_ones_own_may_end_in_any_order():
     assert not torch.allclose(of_first, of_second) and not masks._OWN
 
 
+def test_threads_leave_no_mask_of_ones_own():
+    model = tiny("llama", "maskalg")
+
+    def entered():
+        for _ in range(2000):
+            with use_mask(model, ma.causal):
+                assert masks.own_mask(model.config) is ma.causal
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    with ThreadPoolExecutor(4) as threads:
+        for done in [threads.submit(entered) for _ in range(4)]:
+            done.result()
+    sys.setswitchinterval(before)
+    assert not masks._OWN
+
+
 def test_a_mask_of_ones_own_needs_our_attention():
+    """In the layers of text: those of images may have another."""
     with (
         pytest.raises(ma.MaskValueError, match=r"attention by 'eager'.*set_attn_implementation"),
         use_mask(tiny("llama", "eager"), ma.causal),

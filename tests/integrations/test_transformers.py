@@ -642,7 +642,7 @@ def test_attention_weights_are_refused():
         if given or hasattr(layers.output_capturing, "_active_collector"):
             with pytest.raises(ma.BackendError, match="output_attentions=True"):
                 model(tokens(), **told)
-        assert given or model(tokens()).logits.isfinite().all()
+        assert model(tokens(), output_attentions=False).logits.isfinite().all()
 
 
 @pytest.mark.parametrize("name", ["head_mask", "block_indices", "tau"])

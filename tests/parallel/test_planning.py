@@ -134,6 +134,11 @@ def test_the_most_work_is_two_per_cent_above_the_mean_at_most(name: str, ranks: 
     assert found.received().sum() <= TOKENS * (ranks - 1)
 
 
+def test_calls_do_not_excuse_imbalance() -> None:
+    """Tiles of so few tokens take no time beside calls, and are divided evenly all the same."""
+    assert parallel.plan(causal, 4, ranks=2, chunk=1).tiles.tolist() == [5, 5]
+
+
 def test_windows_and_images_stay_whole() -> None:
     """A rank's queries are one range where cuts in between would only cost."""
     for name in ("window", "neighborhood"):

@@ -196,8 +196,22 @@ def test_opaque_functions_may_ask_python_for_an_index():
     torch.testing.assert_close(got, ma.attention(*x, ma.dense(want), backend="reference"))
     with pytest.raises(ma.MaskTypeError, match="a `return` is missing"):
         ma.mask(lambda b, h, q, k: None, opaque=True).to_dense(4, batch=1, heads=1)
-    with pytest.raises(ma.MaskTypeError, match="draws new numbers at each call"):
-        ma.mask(lambda b, h, q, k: torch.rand(()) < q, opaque=True).to_dense(4, batch=1, heads=1)
+    for drawn in (
+        lambda b, h, q, k: torch.rand(()) < q,
+        lambda b, h, q, k: torch.rand(()) < 0.5 if q > 2 else q >= k,
+    ):
+        with pytest.raises(ma.MaskTypeError, match="draws new numbers at each call"):
+            ma.mask(drawn, opaque=True).to_dense(4, batch=1, heads=1)
+
+    def failing(b, h, q, k):
+        raise RuntimeError("of the user's own")
+
+    with pytest.raises(RuntimeError, match="of the user's own"):
+        ma.mask(failing, opaque=True).to_dense(4, batch=1, heads=1)
+    ones = ma.mask(lambda b, h, q, k: 1 if q > k else 0, opaque=True)
+    assert torch.equal(
+        (~ones).to_dense(4, batch=1, heads=1)[0, 0], ~torch.ones(4, 4).tril(-1).bool()
+    )
 
 
 def test_captured_values_of_any_size():

@@ -124,6 +124,8 @@ def test_opaque_scores_compute_and_differentiate():
         "both": lambda x: torch.clamp(x, 0, 1),
         "clamp_min": lambda x: torch.clamp_min(x, 0),
         "maximum": lambda x: torch.maximum(x, torch.zeros(())),
+        "at least a learned one": lambda x: torch.clamp(torch.zeros(()), min=x),
+        "at most a learned one": lambda x: torch.clamp(torch.zeros(()), max=x),
     }.items(),
 )
 def test_gradients_at_a_limit_are_torchs(name, limited):

@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 import maskalg as ma
+from maskalg.tracing import trace
 
 ARRAY = np.arange(8)
 TABLE = torch.arange(8)
@@ -205,6 +207,29 @@ def test_scores_are_not_random(name):
         ma.score(lambda s, b, h, q, k: s + RANDOM[name](s))
 
 
+def test_float64_entries_of_a_condition_in_a_score():
+    """Where it masks; a bias may read them."""
+    apart = ma.score(lambda s, b, h, q, k: s - (TIMES[q] - TIMES[k]).abs())
+    assert isinstance(apart, ma.Bias)
+    with pytest.raises(ma.MaskValueError, match="float64 entries of TIMES"):
+        ma.score(lambda s, b, h, q, k: torch.where(TIMES[q] - TIMES[k] < 0.02, s, -float("inf")))
+
+
+def test_float64_entries_of_another_function_with_the_same_code(monkeypatch):
+    def within(times):
+        return lambda b, h, q, k: times[q] - times[k] < 0.02
+
+    halves = torch.arange(8, dtype=torch.float64) / 2
+    assert ma.mask(within(halves)).to_dense(8).any()
+    with monkeypatch.context() as patched:
+        patched.setattr(trace, "_attempt", None)
+        ma.mask(within(halves * 2))  # remembered
+    with pytest.raises(ma.MaskValueError, match="float64 entries of times"):
+        ma.mask(within(TIMES))
+    with FakeTensorMode() as fake:
+        ma.mask(within(fake.from_tensor(TIMES)))
+
+
 def test_opaque_scores_capture_no_tensor_that_learns():
     weights = torch.rand(2, requires_grad=True)
     module = torch.nn.Embedding(8, 2)
@@ -215,6 +240,10 @@ def test_opaque_scores_capture_no_tensor_that_learns():
     for function in functions:
         with pytest.raises(ma.MaskValueError, match=r"requires a gradient.*tensor\.detach\(\)"):
             ma.score(function, opaque=True)
+    gated = ma.causal + ma.score(lambda s, b, h, q, k: s * PAIR[0] if q > k else s, opaque=True)
+    assert ma.attention(*torch.randn(3, 1, 2, 4, 8), gated, backend="cpu").isfinite().all()
+    with pytest.raises(ma.MaskValueError, match="requires a gradient"):
+        ma.score(lambda s, b, h, q, k: s * weights[h] if q > k else s, opaque=True)
     fixed = weights.detach()
     taken = ma.score(lambda s, b, h, q, k: torch.lgamma(s) + fixed[h], opaque=True)
     assert isinstance(taken, ma.Bias)

@@ -43,12 +43,12 @@ _KNOWN: Final = frozenset(
 )
 
 
-def _collects_weights() -> bool:
+def _collects_weights(config: object) -> bool:
     """Whether the model's forward pass collects the attention weights of its layers."""
-    if torch.compiler.is_compiling():
-        return False
     collector = getattr(output_capturing, "_active_collector", None)
-    return collector is not None and "attentions" in (collector.get() or ())
+    if collector is None or torch.compiler.is_compiling():
+        return bool(getattr(config, "output_attentions", None))
+    return "attentions" in (collector.get() or ())
 
 
 def check_layer(module: torch.nn.Module, dropout: float, options: dict[str, Any]) -> None:
@@ -56,8 +56,8 @@ def check_layer(module: torch.nn.Module, dropout: float, options: dict[str, Any]
     config = getattr(module, "config", None)
     if dropout > 0 and module.training:
         raise messages.model_dropout(dropout, config)
-    wanted = options.pop("output_attentions", None) or getattr(config, "output_attentions", None)
-    if wanted or _collects_weights():
+    wanted = options.pop("output_attentions", None)
+    if _collects_weights(config) if wanted is None else wanted:
         raise BackendError(
             "output_attentions=True: the weights are never written out. Load the model with "
             'attn_implementation="eager" to look at them.'

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from threading import Lock
 from typing import Any, Final, TypeAlias
 
 import torch
@@ -42,9 +43,9 @@ hub."""
 
 Own: TypeAlias = tuple[Mask | Score]
 
-_OWN: Final[
-    dict[int, list[Own]]
-] = {}  # by identity of a model's configuration; the last one counts
+_CHANGED: Final = Lock()
+_OWN: Final[dict[int, tuple[Own, ...]]] = {}
+"""By identity of a model's configuration; the last one counts."""
 
 
 @contextmanager
@@ -74,20 +75,22 @@ def use_mask(model: torch.nn.Module, mask: Mask | Score) -> Iterator[None]:
             f"{type(mask).__name__}."
         )
     configs = _configs(model)
-    used = sorted({str(each._attn_implementation) for each in configs.values()})
-    if not any(NAME in name for name in used):
+    config: Any = model.config
+    used = str(config.get_text_config()._attn_implementation)
+    if NAME not in used:
         raise messages.other_attention(used)
     own: Own = (mask,)
-    for each in configs:
-        _OWN.setdefault(each, []).append(own)
+    with _CHANGED:
+        for each in configs:
+            _OWN[each] = (*_OWN.get(each, ()), own)
     try:
         yield
     finally:
-        for each in configs:
-            # Blocks of several threads may end in any order.
-            _OWN[each] = [other for other in _OWN[each] if other is not own]
-            if not _OWN[each]:
-                del _OWN[each]
+        with _CHANGED:  # blocks of several threads may end in any order
+            for each in configs:
+                left = tuple([other for other in _OWN.pop(each) if other is not own])
+                if left:
+                    _OWN[each] = left
 
 
 def _configs(model: torch.nn.Module) -> dict[int, Any]:

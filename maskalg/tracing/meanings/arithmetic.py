@@ -221,7 +221,7 @@ def at_least(x: Node, low: Node) -> Node:
     """`torch.clamp(x, min=low)`. Where both are equal, x has the whole gradient: the gradient of a
     maximum is divided between equal numbers."""
     x, low = operands(x, low)
-    if not differentiable(x):
+    if not differentiable(x) and not differentiable(low):
         return nodes.maximum(x, low)
     return nodes.where(nodes.gt(low, x), low, x)
 
@@ -229,7 +229,7 @@ def at_least(x: Node, low: Node) -> Node:
 def at_most(x: Node, high: Node) -> Node:
     """`torch.clamp(x, max=high)`, with gradients as `at_least` has them."""
     x, high = operands(x, high)
-    if not differentiable(x):
+    if not differentiable(x) and not differentiable(high):
         return nodes.minimum(x, high)
     return nodes.where(nodes.gt(x, high), high, x)
 
