@@ -115,10 +115,11 @@ class Comparison:
         a, b = self.only_a.empty, self.only_b.empty
         if a and b:
             return "equivalent"
-        if a:
-            return "A implies B" + (", and B does not imply A" if b is False else "")
-        if b:
-            return "B implies A" + (", and A does not imply B" if a is False else "")
+        if a or b:
+            one, other = ("A", "B") if a else ("B", "A")
+            if (b if a else a) is False:
+                return f"{one} implies {other}, and {other} does not imply {one}"
+            return f"{one} implies {other}; whether {other} implies {one} is not known"
         if a is False and b is False:
             return "different: neither implies the other"
         if self.equivalent is False:

@@ -125,6 +125,8 @@ def function_matrix(
     )
     try:
         return _numpy(pointwise(mask_mod, *indices).bool())
+    except MaskTypeError:
+        raise
     except Exception as problem:
         misfit = other_arguments(mask_mod, scored=False)
         if misfit is not None:
@@ -204,6 +206,7 @@ def assert_closed_forms_sound(
         q_len: number of queries; `kv_len`, `batch` and `heads` as `mask.blocks` takes them.
         block_q: queries of a tile.
     """
+    block_q, _ = block_pair((block_q, 1))
     form = bound(mask)
     extents = resolve(form, Lengths(q_len, kv_len, batch, heads))
     kept = _numpy(mask.to_dense(q_len, kv_len, batch=batch, heads=heads))

@@ -10,6 +10,7 @@ from typing import Final
 import torch
 
 from ..attention import attention
+from ..errors import MaskTypeError
 from ..formula.expression import Expression
 from .assertions import describe, not_under_test
 
@@ -85,6 +86,11 @@ def assert_attention_close(
     if score is not None and not isinstance(score, Expression):
         wanted = "a mask, a bias or `mask + bias`"
         raise not_under_test("assert_attention_close", wanted, score)
+    if dtype not in TOLERANCES:
+        raise MaskTypeError(
+            f"assert_attention_close: dtype must be one of {', '.join(map(str, TOLERANCES))}, got "
+            f"{dtype}."
+        )
     generator = torch.Generator().manual_seed(seed)
     kv_len, kv_heads = q_len if kv_len is None else kv_len, kv_heads or heads
     shapes = (

@@ -26,6 +26,12 @@ def test_verdicts(capsys: pytest.CaptureFixture[str], a, b, status, says) -> Non
     assert capsys.readouterr().out.splitlines()[3].startswith(says)
 
 
+def test_one_direction_that_is_not_known(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", "head < 2", "head < 3", "--heads", "2"]) == 1
+    says = "A implies B; whether B implies A is not known, over all positions"
+    assert capsys.readouterr().out.splitlines()[3] == says
+
+
 def test_a_difference(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compare", "causal & sliding(2)", "sliding(2)", "--len", "6"]) == 1
     assert capsys.readouterr().out == (

@@ -13,7 +13,16 @@ import numpy as np
 import pytest
 import torch
 
-from maskalg import causal, document, prefix, sliding, softcap
+from maskalg import (
+    MaskTypeError,
+    MaskValueError,
+    causal,
+    document,
+    everything,
+    prefix,
+    sliding,
+    softcap,
+)
 from maskalg.proof import proof
 from maskalg.proof.closed_forms import ClosedForms, Span
 from maskalg.schedule.rung import rung_of
@@ -109,6 +118,15 @@ def forged(touched: list[Span], unfull: list[Span]) -> Iterator[None]:
             yield
         finally:
             rung_of.cache_clear()
+
+
+def test_what_cannot_be_compared_is_refused() -> None:
+    with pytest.raises(MaskTypeError, match="returns None: a `return` is missing"):
+        assert_same_mask(~everything, lambda b, h, q, k: None, 4)
+    with pytest.raises(MaskValueError, match="block must be an integer >= 1"):
+        assert_closed_forms_sound(causal, 20, 20, 0)
+    with pytest.raises(MaskTypeError, match=r"dtype must be one of torch\.float64"):
+        assert_attention_close(causal, 5, dtype=torch.int32)
 
 
 def test_wrong_labels_are_found() -> None:
