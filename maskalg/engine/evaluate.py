@@ -26,9 +26,11 @@ from ..formula.parameters import Slot
 from . import long_integers as longs
 from .extents import Extents, dependence
 from .long_integers import Long
+from .memory import Memory
 from .normal_form import Bound, Value
 from .widths import MOST_POSITIONS, Told, compares_in_64, limbs, outgrows
 
+_LIMITS: Final = Memory(256)
 _AT_ONCE: Final = 1 << 22  # pairs: a few megabytes, however long the sequences are
 
 
@@ -116,8 +118,12 @@ def _limits(value: Value) -> Told:
         return value
     if not readable(value) or not value.numel():
         return value
-    least, most = value.aminmax()
-    return int(least), int(most)
+
+    def ends() -> Told:
+        least, most = value.aminmax()
+        return int(least), int(most)
+
+    return _LIMITS.of_tensors((), [value], ends)
 
 
 def evaluate(node: Node, env: Environment) -> torch.Tensor:
