@@ -146,5 +146,10 @@ def test_gradients_at_a_limit_are_torchs(name, limited):
         torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
 
 
+def test_limits_of_masked_scores_keep_the_mask():
+    found = ma.score(lambda s, b, h, q, k: torch.where(q >= k, s, -torch.inf).clamp(max=5))
+    assert isinstance(found, ma.Score) and ma.equivalent(found.mask, ma.causal)
+
+
 def test_noop_is_the_score():
     assert ma.score(lambda s, b, h, q, k: s).bias_node is nodes.SCORE

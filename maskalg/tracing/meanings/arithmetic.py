@@ -235,9 +235,15 @@ def at_most(x: Node, high: Node) -> Node:
 
 
 def differentiable(x: Node) -> bool:
-    """Whether gradients may pass a formula: to the score, or to a tensor that requires one."""
+    """Whether gradients may pass a formula: to the score, or to a tensor that requires one.
+
+    Not to one that masks: -inf is followed through minima, not through choices that read the score.
+    """
+    parts = list(x.walk())
+    if any(part.op == "const" and part.data == -math.inf for part in parts):
+        return False
     tables = [parameter for parameter in x.params if isinstance(parameter, Table)]
-    return any(t.tensor.requires_grad for t in tables) or any(part == SCORE for part in x.walk())
+    return any(t.tensor.requires_grad for t in tables) or SCORE in parts
 
 
 def greater_equal(x: Node, y: Node) -> Node:
