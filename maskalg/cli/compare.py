@@ -55,10 +55,13 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _where(options: argparse.Namespace) -> str:
+    counts = [f"{options.batch} batch entries"] if options.batch is not None else []
+    counts += [f"{options.heads} heads"] if options.heads is not None else []
+    among = f" of {' and '.join(counts)}" if counts else ""
     if options.q_len is None:
-        return "over all positions"
+        return f"over all positions{among}"
     keys = options.q_len if options.kv_len is None else options.kv_len
-    return f"over {options.q_len:,} queries and {keys:,} keys"
+    return f"over {options.q_len:,} queries and {keys:,} keys{among}"
 
 
 def _place_text(mask: Expression, place: Place) -> str:

@@ -22,7 +22,7 @@ from ..formula.positions import moved
 from ..formula.separation import positions
 from ..proof.check.encoding import Encoder
 from ..proof.check.refutation import refuted
-from .domain import Reach, extents_of, reach
+from .domain import Reach, counted, extents_of, reach
 from .search import Place, Search, kept_near, search, search_near
 
 # Remainders of both positions are told apart, so the largest period costs its square.
@@ -187,7 +187,7 @@ def _side(a: Expression, b: Expression, lengths: Lengths, places: list[int]) -> 
     form = bound(mask)
     extents = extents_of(form, lengths)  # lengths that do not fit are an error, whatever is proved
     proved = _within(a.mask_node, b.mask_node)
-    if proved or never_kept(bound(_with_numbers(mask)), for_all=False):
+    if proved or never_kept(bound(_with_numbers(counted(mask, lengths))), for_all=False):
         return Side(mask, True, None)
     within = reach(form, lengths) if extents is None else Reach(extents, whole=True)
     looked = _looked(form, _shortened(within), places)

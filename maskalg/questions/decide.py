@@ -9,7 +9,7 @@ from ..engine.extents import Lengths
 from ..engine.normal_form import bound
 from ..errors import not_a_mask
 from ..formula.expression import Expression, both, complement
-from .domain import extents_of, reach
+from .domain import counted, extents_of, reach
 from .search import ELEMENTS_LOOKED_AT, Place, Search, search, search_near
 
 
@@ -102,7 +102,7 @@ def empty(mask: Expression, lengths: Lengths, *, for_all: bool) -> bool | None:
         return False
     if looked.complete and not for_all:
         return True
-    return True if never_kept(bound(mask), for_all=for_all) else None
+    return True if never_kept(bound(counted(mask, lengths)), for_all=for_all) else None
 
 
 def find(mask: Expression, lengths: Lengths) -> Search:

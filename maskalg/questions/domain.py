@@ -8,6 +8,8 @@ from typing import Final
 from .. import errors
 from ..engine.extents import Extents, Lengths, check, is_untold, longest, resolve
 from ..engine.normal_form import Bound
+from ..formula import nodes
+from ..formula.expression import Expression, with_formula
 
 FAR: Final = 1 << 24  # as far as positions are looked at where no tensor ends them
 _TRIED: Final = 4  # batch entries and heads to look at where no tensor tells how many there are
@@ -27,6 +29,15 @@ def extents_of(form: Bound, lengths: Lengths) -> Extents | None:
             "position."
         )
     return None
+
+
+def counted(mask: Expression, lengths: Lengths) -> Expression:
+    """The mask among the batch entries and heads that are given: a proof knows of no others."""
+    node = mask.mask_node
+    for index, count in ((nodes.BATCH, lengths.batch), (nodes.HEAD, lengths.heads)):
+        if type(count) is int and index.data in mask.mask_node.indices():
+            node = nodes.conjunction(node, nodes.gt(nodes.const(count), index))
+    return with_formula(mask, node)
 
 
 @dataclass(frozen=True)

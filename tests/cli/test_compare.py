@@ -7,7 +7,9 @@ import sys
 
 import pytest
 
+from maskalg import causal
 from maskalg.cli import main
+from maskalg.questions.compare import Comparison, Side
 
 VERDICTS = [
     ("causal & sliding(4)", "window(3, 0)", 0, "equivalent, over all positions"),
@@ -26,10 +28,18 @@ def test_verdicts(capsys: pytest.CaptureFixture[str], a, b, status, says) -> Non
     assert capsys.readouterr().out.splitlines()[3].startswith(says)
 
 
-def test_one_direction_that_is_not_known(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["compare", "head < 2", "head < 3", "--heads", "2"]) == 1
-    says = "A implies B; whether B implies A is not known, over all positions"
-    assert capsys.readouterr().out.splitlines()[3] == says
+def test_among_the_heads_that_are_given(capsys: pytest.CaptureFixture[str]) -> None:
+    heads = ["compare", "head < 2", "head < 3", "--heads"]
+    for count, says in (("2", "equivalent"), ("3", "A implies B, and B does not imply A")):
+        assert main([*heads, count]) == int(count) - 2
+        line = f"{says}, over all positions of {count} heads"
+        assert capsys.readouterr().out.splitlines()[3] == line
+
+
+def test_one_direction_that_is_not_known() -> None:
+    known, open_ = Side(causal, True, None), Side(causal, None, None)
+    assert str(Comparison(known, open_)) == "A implies B; whether B implies A is not known"
+    assert str(Comparison(open_, known)) == "B implies A; whether A implies B is not known"
 
 
 def test_a_difference(capsys: pytest.CaptureFixture[str]) -> None:

@@ -209,3 +209,12 @@ def test_mistakes_are_named() -> None:
 def test_windows_are_ordered_by_their_size(short: int, long: int) -> None:
     assert implies(sliding(short), sliding(long)) is (short <= long)
     assert implies(dilated(long), dilated(short)) is (long % short == 0)
+
+
+def test_batch_entries_and_heads_that_are_given() -> None:
+    """A proof knows of no others, also where no length is given."""
+    assert (ma.head >= 2).is_empty(heads=2) and (ma.batch >= 3).is_empty(batch=3)
+    assert (ma.head >= 2).is_empty(heads=3) is False and (ma.head >= 2).is_empty() is False
+    assert ma.equivalent(ma.head == 0, ~(ma.head == 1), heads=2)
+    assert ma.equivalent(ma.head == 0, ~(ma.head == 1), heads=3) is False
+    assert ma.implies(ma.everything, (ma.head < 4) & (ma.batch < 2), batch=2, heads=4)
