@@ -321,7 +321,9 @@ def test_gradients_of_keys_of_128_dimensions(name):
 
 @pytest.mark.parametrize("name", ["everything", "causal", "window", "three", "alibi"])
 def test_gradients_of_keys_of_64_dimensions(name):
-    check(compiled_backward(expressions()[name], "keys", 64, dtype=torch.float16))
+    # 128 queries at a time are a tenth faster than 64 on an H200 where every key is kept.
+    spills = 32 if name == "everything" else 0
+    check(compiled_backward(expressions()[name], "keys", 64, dtype=torch.float16), spills)
 
 
 @pytest.mark.parametrize("of", ["queries", "keys"])
