@@ -166,10 +166,10 @@ def sparse_table(name: str, layout: object) -> MaskTypeError:
     )
 
 
-def complex_table(name: str) -> MaskTypeError:
+def complex_table(name: str, dtype: object) -> MaskTypeError:
     return MaskTypeError(
-        f"{name} is a complex tensor, and masks and biases are computed with real numbers. Write "
-        f"{name}.real or {name}.abs()."
+        f"table {name} holds {dtype}; tables hold flags, integers or real numbers. Write "
+        "`tensor.real` or `tensor.abs()`."
     )
 
 

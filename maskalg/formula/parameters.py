@@ -107,7 +107,7 @@ class Table:
         if tensor.layout != torch.strided:
             raise sparse_table(name, tensor.layout)
         if tensor.is_complex():
-            raise complex_table(name)
+            raise complex_table(name, tensor.dtype)
         if tensor.dtype == torch.uint64:
             raise unsigned_table(name)
         self.name = name

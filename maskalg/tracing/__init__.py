@@ -110,7 +110,7 @@ def score(score_mod: Callable[..., Any], *, opaque: bool = False) -> Bias | Scor
     if opaque:
         taken = _taken("score", score_mod)
         return Bias(TRUE, taken, Label("formula", (taken,)))
-    from .bounds import rounds
+    from .bounds import rounds_on_host
     from .captures import name_of
     from .meanings.minus_infinity import split
     from .trace import trace
@@ -127,7 +127,7 @@ def score(score_mod: Callable[..., Any], *, opaque: bool = False) -> Bias | Scor
         )
     kept, bias = split(node)
     for table in kept.params:
-        if isinstance(table, Table) and rounds(table.tensor):
+        if isinstance(table, Table) and rounds_on_host(table.tensor):
             raise messages.traced_float64(table.name)
     bias = bias if bias.op == "score" else nodes.call("float", bias)
     label = Label("formula", (bias,))

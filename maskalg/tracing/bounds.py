@@ -118,6 +118,11 @@ class Bounds:
         return self._bounded[id(parameter)]
 
 
+def rounds_on_host(entries: torch.Tensor) -> bool:
+    """As `rounds`, for tensors on the CPU alone: no device is waited for."""
+    return entries.device.type == "cpu" and rounds(entries)
+
+
 def rounds(entries: torch.Tensor) -> bool:
     """Whether float32 rounds a float64 entry; False where entries have no values to look at."""
     if entries.dtype != torch.float64 or entries.device.type == "meta" or watched(entries):

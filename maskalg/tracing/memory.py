@@ -23,7 +23,7 @@ from ..formula.expression import Expression
 from ..formula.nodes import Node
 from ..formula.parameters import INT32_MAX, Kind, Parameter, Scalar, Table
 from ..formula.printing import Label
-from .bounds import Bounds, rounds
+from .bounds import Bounds, rounds_on_host
 from .captures import LONGEST, default_names, is_ours, names
 from .meanings.minus_infinity import is_minus_infinity
 from .meanings.wrapping import ENDS
@@ -116,8 +116,7 @@ class _Walk:
         place = ("tensor", id(tensor))
         if not self._again(place):
             self.key += (tensor.dtype, tensor.ndim, tensor.device, tensor.requires_grad)
-            # Entries on a GPU are not looked at again.
-            self.key += (is_minus_infinity(tensor), tensor.device.type == "cpu" and rounds(tensor))
+            self.key += (is_minus_infinity(tensor), rounds_on_host(tensor))
             self.values[place] = tensor
 
     def _function(self, function: FunctionType) -> None:

@@ -284,11 +284,6 @@ def table(tensor: Entries, name: str = "table", *, low: int | None = None) -> Ta
     entries = as_tensor(tensor)
     if not isinstance(entries, torch.Tensor):
         raise messages.not_a_table(tensor)
-    if entries.is_complex():
-        raise errors.MaskTypeError(
-            f"table {name} holds {entries.dtype}; tables hold flags, integers or real numbers. "
-            "Write `ma.table(tensor.real)`."
-        )
     return TableExpression(Table(name, entries, low))
 
 

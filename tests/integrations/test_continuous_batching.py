@@ -285,10 +285,12 @@ def test_threads_leave_no_mask_of_ones_own():
 
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)
-    with ThreadPoolExecutor(4) as threads:
-        for done in [threads.submit(entered) for _ in range(4)]:
-            done.result()
-    sys.setswitchinterval(before)
+    try:
+        with ThreadPoolExecutor(4) as threads:
+            for done in [threads.submit(entered) for _ in range(4)]:
+                done.result()
+    finally:
+        sys.setswitchinterval(before)
     assert not masks._OWN
 
 

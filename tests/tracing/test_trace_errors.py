@@ -159,7 +159,11 @@ MISTAKES = {
         ValueError,
         ("float64 entries of TIMES", ".min()).float()"),
     ),
-    "complex": (lambda b, h, q, k: TURNS[q] == 0, TypeError, ("TURNS is a complex tensor",)),
+    "complex": (
+        lambda b, h, q, k: TURNS[q] == 0,
+        TypeError,
+        ("table TURNS holds torch.complex64",),
+    ),
 }
 
 
