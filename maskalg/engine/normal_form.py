@@ -336,7 +336,7 @@ def _structure(
     mask = nodes.with_parameters(expression.mask_node, slot_of)
     bias = nodes.with_parameters(expression.bias_node, slot_of)
     of_mask = {p.text for p in mask.params}
-    named = [f"{s.text} {s.name} {s.kind} {s.low} {s.order}" for s in slots if s.text in of_mask]
+    named = [f"{s.text} {s.name}" for s in slots if s.text in of_mask]
     mask_key = f"{mask.skeleton} / {', '.join(named)}"
     return Structure(key, mask_key, mask, bias, tuple(slots))
 

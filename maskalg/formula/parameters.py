@@ -141,7 +141,7 @@ class Slot:
         self.is_table = isinstance(source, Table)
         self.ndim = source.tensor.ndim if isinstance(source, Table) else 0
         self.order = source.order if isinstance(source, Table) else None
-        self.text = f"#{index}"
+        self.text = f"#{index}{source.text}"
 
     @property
     def identity(self) -> object:

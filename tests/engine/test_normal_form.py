@@ -21,6 +21,7 @@ from maskalg import (
     scalar,
     sliding,
     softcap,
+    table,
     where,
     window,
 )
@@ -184,3 +185,17 @@ def test_every_parameter_has_a_slot(case: Case) -> None:
     assert len(set(tensors)) == len(tensors), "a tensor has one slot"
     for value in case.mask.parameters.values():
         assert id(value) in tensors if isinstance(value, torch.Tensor) else value in scalars
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (document([1, 0, 1]), document([1, 1, 2], order="ascending")),
+        (q_idx - kv_idx < scalar(3, "w"), q_idx - kv_idx < scalar(3, "w", low=1)),
+        (kv_idx < table([1, 0])[q_idx], kv_idx < table([1.0, 0.0])[q_idx]),
+    ],
+    ids=["order", "low", "kind"],
+)
+def test_formulas_that_declare_other_things_differ(one, other):
+    """Proofs of parts are kept by their formulas, so what one mask declares must not serve another."""
+    assert bound(one).structure.mask != bound(other).structure.mask

@@ -218,3 +218,10 @@ def test_batch_entries_and_heads_that_are_given() -> None:
     assert ma.equivalent(ma.head == 0, ~(ma.head == 1), heads=2)
     assert ma.equivalent(ma.head == 0, ~(ma.head == 1), heads=3) is False
     assert ma.implies(ma.everything, (ma.head < 4) & (ma.batch < 2), batch=2, heads=4)
+
+
+def test_a_declared_order_is_of_one_mask():
+    assert implies(document.from_lengths([2, 1]), causal, 3) is False
+    scattered = document([1, 0, 1])
+    assert implies(scattered, causal, 3) is False
+    assert scattered.witness(causal, 3)[2:] == (0, 2)
