@@ -197,5 +197,5 @@ def test_every_parameter_has_a_slot(case: Case) -> None:
     ids=["order", "low", "kind"],
 )
 def test_formulas_that_declare_other_things_differ(one, other):
-    """Proofs of parts are kept by their formulas, so what one mask declares must not serve another."""
+    """Proofs are kept by formulas, so what one mask declares must not serve another."""
     assert bound(one).structure.mask != bound(other).structure.mask

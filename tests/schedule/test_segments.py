@@ -10,8 +10,10 @@ from hypothesis import given
 from maskalg import (
     MaskValueError,
     causal,
+    dense,
     document,
     everything,
+    global_tokens,
     nothing,
     prefix,
     shared_prefix,
@@ -115,14 +117,39 @@ def test_a_million_tokens_take_little_memory() -> None:
         assert mask.segments(length).nbytes < 1 << 20
 
 
+@pytest.mark.parametrize("most", [rung._MOST_OPEN, 40], ids=["all", "few"])
 @given(masks(depth=2), shapes())
-def test_larger_tiles_are_divided_where_they_are_partial(case: Case, shape: Shape) -> None:
-    """As for lengths with too many tiles to label all of them."""
+def test_larger_tiles_are_divided_where_they_are_partial(
+    most: int, case: Case, shape: Shape
+) -> None:
+    """As for lengths with too many tiles to label all of them, or all that are partial."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rung, "_ALL_LABELLED", 4)
         patch.setattr(rung, "_SMALLEST_TILE", 1)
         patch.setattr(rung, "_PARTS", 4)
+        patch.setattr(rung, "_MOST_OPEN", most)
+        patch.setattr(rung, "MOST_TILES", 4)
         check(case, shape)
+
+
+def test_scattered_global_tokens_are_found_among_more_tiles_than_are_labelled() -> None:
+    length = 230_000
+    flags = torch.zeros(length, dtype=torch.bool)
+    flags[:: length // 4] = True  # four or five tokens, each of which meets all others
+    found = (sliding(8) | global_tokens(flags)).segments(length, block=(48, 16))
+    empty, partial, _ = found.counts()
+    assert partial < 200_000 < empty // 100
+
+
+def test_dense_masks_with_many_tiles_are_partial_by_large_tiles() -> None:
+    kept = torch.rand(2048, 2048, generator=torch.Generator().manual_seed(0)) < 0.5
+    kept[:1024, 1024:] = False
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rung, "_ALL_LABELLED", 64)
+        patch.setattr(rung, "_MOST_OPEN", 100)
+        patch.setattr(rung, "MOST_TILES", 1000)
+        found = dense(kept).segments(2048, block=8)
+    assert found.counts() == (128**2, 3 * 128**2, 0)
 
 
 def test_prefix_trees_of_a_million_tokens_are_told_by_128() -> None:

@@ -55,9 +55,10 @@ class SummaryRung(IntervalRung):
         return _both(labels_within(place, touched, unfull), summary_labels(tiling, of))
 
     def _divided(self, tiling: Tiling) -> TileRuns | None:
-        """Runs by larger tiles; tiles that stay partial are divided.
+        """Runs by larger tiles; tiles that stay partial are divided while they are not too many.
 
-        None if so many stay partial that labelling all tiles is as fast.
+        None if they are and labelling all tiles is as fast; if that would take too much memory,
+        those that are left count as partial as a whole.
         """
         grown = _larger(tiling)
         if grown is None:
@@ -69,11 +70,15 @@ class SummaryRung(IntervalRung):
         column: Numbers = np.zeros(len(labels), dtype=np.int64)
         runs = [_runs(labels == FULL, row, column)]
         while grown > 1:
-            parts = min(grown, _PARTS)
-            grown //= parts
             line, place = (labels == PARTIAL).nonzero()
-            if len(line) * parts**2 > _MOST_OPEN:
-                return None
+            parts = min(grown, _PARTS)
+            while len(line) * parts**2 > _MOST_OPEN and parts > 1:
+                parts //= 2
+            if parts == 1:
+                if math.prod(tiling.shape) <= MOST_TILES:
+                    return None
+                break
+            grown //= parts
             small = replace(tiling, block=(tiling.block[0] * grown, tiling.block[1] * grown))
             runs = [_in_parts(each, large, small, parts) for each in runs]
             row = _rows_of_parts(row[line], large, small, parts)
@@ -83,6 +88,8 @@ class SummaryRung(IntervalRung):
             runs.append(_runs(labels == FULL, row, column))
         kinds = [FULL] * len(runs) + [PARTIAL]
         runs.append(_runs(labels == PARTIAL, row, column))
+        if grown > 1:
+            runs = [_in_parts(each, large, tiling, grown) for each in runs]
         label = np.repeat(kinds, [each.shape[1] for each in runs])
         every = np.concatenate(runs, axis=1)
         order = np.argsort(every[0] * tiling.shape[3] + every[1])
