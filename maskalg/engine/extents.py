@@ -265,7 +265,19 @@ def _reads_below_zero(node: Node, slot: Slot, index: Node) -> bool:
 
 
 def _is_from_zero(node: Node, index: Node) -> bool:
-    return node.op == "ge" and node.args == (index, nodes.const(0))
+    """Whether a condition says that `index` is not negative, or what it is divided from is not."""
+    if node.op == "ge" and node.args == (index, nodes.const(0)):
+        return True
+    if index.op != "floordiv":
+        return False
+    dividend, divisor = index.args
+    return _is_positive(divisor) and _is_from_zero(node, dividend)
+
+
+def _is_positive(node: Node) -> bool:
+    if node.op == "const":
+        return cast(int, node.data) > 0
+    return node.op == "scalar" and (cast(Slot, node.own[0]).low or 0) > 0
 
 
 def _repeats(index: Node) -> bool:

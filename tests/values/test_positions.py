@@ -63,6 +63,26 @@ def test_slots_of_a_ring_that_are_not_written_have_no_document(now):
     torch.testing.assert_close(found, wanted)
 
 
+@pytest.mark.parametrize("now", [3, 9, 21])
+def test_slots_of_a_ring_that_are_not_written_have_no_block(now):
+    kept = torch.rand(8, 8, generator=torch.Generator().manual_seed(0)) < 0.7
+    mask = causal & ma.block_table(kept, 3)
+    last, size = scalar(now, "now", low=0), scalar(8, "size", low=1)
+    slots = now - (now - torch.arange(8)) % 8
+    ring = mask.at(q=q_idx + last, kv=last - (last - kv_idx) % size)
+    assert torch.equal(ring.to_dense(1, 8), in_place(mask, torch.tensor([now]), slots))
+    assert torch.equal(ring.blocks(1, 8, block=1).labels > 0, ring.to_dense(1, 8))
+
+
+def test_media_before_the_first_are_dropped():
+    media = ma.media([0, 2, 5], 3)
+    by_formula = media.at(kv=kv_idx - 4).to_dense(9, 13)
+    assert torch.equal(by_formula, media.at(kv=torch.arange(-4, 9)).to_dense(9, 13))
+    assert by_formula[..., 4:].any() and not by_formula[..., :4].any()
+    with pytest.raises(ma.MaskValueError, match="before its first entry"):
+        (media.at(kv=kv_idx - 4) | table(torch.ones(9).bool())[(kv_idx - 4) // 3]).to_dense(9, 13)
+
+
 def test_entries_before_the_first_are_read_only_where_pairs_are_dropped():
     flags = table(torch.ones(30).bool(), "flags")
     kept = flags[kv_idx].at(kv=20 - kv_idx).to_dense(1, 30)[0, 0, 0]
