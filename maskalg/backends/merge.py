@@ -114,13 +114,13 @@ def _has_triton() -> bool:
 
 def _check(outs: Sequence[torch.Tensor], lses: Sequence[torch.Tensor]) -> None:
     for name, parts in (("outs", outs), ("lses", lses)):
-        kinds = [type(parts)] if isinstance(parts, torch.Tensor) else [type(p) for p in parts]
-        wrong = next((kind for kind in kinds if not issubclass(kind, torch.Tensor)), None)
-        if wrong is not None or isinstance(parts, torch.Tensor):
+        one = isinstance(parts, torch.Tensor) or not isinstance(parts, Sequence)
+        kinds = [type(part) for part in ((parts,) if one else parts)]
+        wrong = next((kind for kind in kinds if one or not issubclass(kind, torch.Tensor)), None)
+        if wrong is not None:
             raise MaskTypeError(
-                f"merge: {name} must be a list of tensors, one a part, got "
-                f"{kinds[0].__name__ if wrong is None else wrong.__name__}. Write "
-                "merge([one, two], [lse_of_one, lse_of_two])."
+                f"merge: {name} must be a list of tensors, one a part, got {wrong.__name__}. "
+                "Write merge([one, two], [lse_of_one, lse_of_two])."
             )
     if not outs or len(outs) != len(lses):
         raise MaskValueError(

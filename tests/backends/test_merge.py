@@ -75,6 +75,8 @@ def test_mistakes():
         errors.MaskTypeError, match=r"outs must be a list of tensors, .* got Tensor"
     ):
         ma.merge(out, [lse])
+    with pytest.raises(errors.MaskTypeError, match=r"outs must be a list of tensors, .* got int"):
+        ma.merge(1, [lse])
     with pytest.raises(errors.MaskTypeError, match=r"lses must be .* got NoneType"):
         ma.merge([out], [None])
     with pytest.raises(errors.MaskValueError, match="got 2 outputs and 1 lses"):

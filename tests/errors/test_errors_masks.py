@@ -294,3 +294,25 @@ def test_bind() -> None:
 def test_one_logit_for_all_heads() -> None:
     for weight in (ma.sigmoid, ma.softmax_with_sink):
         raises(ValueError, lambda weight=weight: weight(torch.tensor(1.0)), ".expand(heads)")
+
+
+@pytest.mark.parametrize("length", ["a", None, 1.5, True, -1, 2**40])
+def test_a_length_of_chosen_columns(length):
+    kind = ValueError if type(length) is int else TypeError
+    raises(
+        kind,
+        lambda: ma.vertical_slash.from_indices([0], [0], length),
+        "vertical_slash.from_indices: length must",
+    )
+
+
+def test_slices_that_are_no_lists():
+    slices, pairs = ma.attention_slices, [[0, 2]]
+    for name, given in (("q_ranges", (3, pairs, [0])), ("kinds", (pairs, pairs, 0))):
+        raises(TypeError, lambda given=given: slices(*given), f"{name} must be a list or a tensor")
+    raises(ValueError, lambda: slices(pairs, torch.tensor(3), [0]), "[slices, 2], got 3")
+
+
+def test_media_that_start_far_apart():
+    ma.media([-(2**62), 2**62], 2)
+    raises(ValueError, lambda: ma.media([2**62, -(2**62) - 1], 1), "entries of starts must ascend")

@@ -149,6 +149,22 @@ def test_tables_of_narrow_integers_are_compared_in_full(dtype: torch.dtype) -> N
     check(entries - most > 0, "...")
 
 
+@pytest.mark.parametrize("dtype", [torch.uint16, torch.uint32])
+def test_two_tables_of_unsigned_integers_are_compared(dtype: torch.dtype) -> None:
+    one, two = (table((torch.arange(30) // n).to(dtype)) for n in (7, 5))
+    mask, query = one[ma.q_idx] == two[ma.kv_idx], torch.randn(1, 1, 30, 8)
+    wanted = attention(query, query, query, mask, backend="reference")
+    torch.testing.assert_close(attention(query, query, query, mask), wanted)
+
+
+@pytest.mark.parametrize("shape", [(1, 2, 2), (1, 1, 2, 2)])
+def test_a_table_of_blocks_for_one_head_serves_every_group(shape: tuple[int, ...]) -> None:
+    found = ma.block_table(torch.eye(2, dtype=torch.bool).expand(shape), 4, group=2)
+    assert_same_mask(found, ma.block_table(torch.eye(2, dtype=torch.bool), 4), 8, heads=6)
+    with pytest.raises(ma.MaskValueError, match="1 entries along dimension"):
+        found.bind(table=torch.ones(*shape[:-3], 2, 2, 2, dtype=torch.bool))
+
+
 def test_shift() -> None:
     check(causal.shift(q=2), "###. ####")
     check(causal.shift(q=-1), "... #.. ##.")

@@ -11,7 +11,7 @@ from ...formula.entries import Entries, integers, of_rank
 from ...formula.nodes import SCORE, K, Q
 from ...formula.printing import called
 from ..algebra import Mask
-from ..arguments import at_head, entries_within, flags_per_head, marked
+from ..arguments import at_head, entries_within, flags_per_head, integer, marked
 from ..by_hand import BATCH_SIZE, ENTRIES, HEADS, Bools, MaskRows, entry, padded, pairs, row
 from ..helped import Ways
 
@@ -58,6 +58,7 @@ class _VerticalSlash(Ways, name="vertical_slash"):
 
 def _flags(name: str, given: Entries, length: int) -> torch.Tensor:
     call = "vertical_slash.from_indices"
+    integer(call, "length", length, low=0)
     wanted = "[count], [heads, count] or [batch, heads, count]"
     indices = of_rank(call, name, integers(call, name, given), (1, 2, 3), wanted)
     entries_within(call, name, indices, 0, length)

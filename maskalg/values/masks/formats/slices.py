@@ -53,7 +53,7 @@ def attention_slices(
     """
     call = "attention_slices"
     queries, keys = _ranges(call, "q_ranges", q_ranges), _ranges(call, "k_ranges", k_ranges)
-    kind_numbers = [_kind(call, kind) for kind in _listed(kinds)]
+    kind_numbers = [_kind(call, kind) for kind in _listed(call, "kinds", kinds)]
     for name, given in (("k_ranges", keys), ("kinds", kind_numbers)):
         if len(given) != len(queries):
             raise errors.MaskValueError(
@@ -97,7 +97,7 @@ def _row_intervals(
 
 def _ranges(call: str, name: str, ranges: Ranges) -> list[tuple[int, int]]:
     found = []
-    for entry in _listed(ranges):
+    for entry in _listed(call, name, ranges):
         if not isinstance(entry, (tuple, list)) or len(entry) != 2:
             raise errors.tensor_shape(call, name, entry, "[slices, 2]")
         for value in entry:
@@ -112,8 +112,16 @@ def _ranges(call: str, name: str, ranges: Ranges) -> list[tuple[int, int]]:
     return found
 
 
-def _listed(values: Sequence[object] | torch.Tensor) -> list[object]:
-    return values.tolist() if isinstance(values, (torch.Tensor, np.ndarray)) else list(values)
+def _listed(call: str, name: str, values: Sequence[object] | torch.Tensor) -> list[object]:
+    if isinstance(values, (torch.Tensor, np.ndarray)):
+        listed = values.tolist()
+        values = listed if isinstance(listed, list) else [listed]
+    if not isinstance(values, (list, tuple)):
+        raise errors.MaskTypeError(
+            f"{call}: {name} must be a list or a tensor, got {values!r}. Write [(0, 4), (4, 9)] "
+            'for ranges and ["full", "causal"] for kinds.'
+        )
+    return list(values)
 
 
 def _kind(call: str, kind: object) -> int:
