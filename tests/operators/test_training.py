@@ -90,6 +90,24 @@ def test_compiled_checkpoint():
     assert_equal(with_gradients(compiled, tensors), with_gradients(block, tensors))
 
 
+def test_compiled_regions_take_masks():
+    """A checkpoint, or a region that is compiled once, whose function has a mask as an argument."""
+
+    def attend(q, k, v, mask):
+        return ma.attention(q.sin(), k, v, mask)
+
+    region = torch.compiler.nested_compile_region(attend)
+    calls = (
+        lambda *t: checkpoint(attend, *t, causal & document(ids_of(70)), use_reentrant=False),
+        lambda *t: region(*t, causal & document(ids_of(70))),
+    )
+    tensors = inputs()
+    wanted = with_gradients(lambda *t: attend(*t, causal & document(ids_of(70))), tensors)
+    for call in calls:
+        compiled = torch.compile(call, fullgraph=True, backend="aot_eager")
+        assert_equal(with_gradients(compiled, tensors), wanted)
+
+
 @pytest.mark.parametrize("backend", ["cpu", "reference"])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_autocast(dtype, backend):
