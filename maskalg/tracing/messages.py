@@ -98,7 +98,7 @@ def traced_place(name: str, shape: tuple[int, ...], index: str, entry: int) -> M
 
 def traced_float64(name: str) -> MaskValueError:
     return MaskValueError(
-        f"the mask compares float64 entries of {name}, and masks are computed in float32, which "
+        f"the function compares float64 entries of {name}, and is computed in float32, which "
         f"rounds some of them: close numbers would be equal. Capture ({name} - {name}.min())"
         f".float(), or integers: ({name} * 1000).round().long()."
     )

@@ -13,7 +13,7 @@ import torch
 
 from .. import errors
 from ..formula import nodes
-from ..formula.entries import Entries, as_tensor
+from ..formula.entries import Entries, as_tensor, refuse_coarse
 from ..formula.nodes import Node
 from ..formula.parameters import INT32_MAX, INTEGERS, Scalar, Table, no_nan, plain_number
 from ..formula.positions import IndexFormula
@@ -313,7 +313,9 @@ def bias(expression: Index | float) -> Bias:
         >>> causal & sliding(64) + bias(-0.5 * abs(q_idx - kv_idx))
         causal & sliding(64) + -0.5*max(kv_idx - q_idx, q_idx - kv_idx)
     """
-    return additive(nodes.call("float", as_node(expression)))
+    node = as_node(expression)
+    refuse_coarse("bias", node.params)
+    return additive(nodes.call("float", node))
 
 
 def _integer(value: object) -> Node:

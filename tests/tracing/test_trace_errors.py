@@ -212,11 +212,27 @@ def test_scores_are_not_random(name):
 
 
 def test_float64_entries_of_a_condition_in_a_score():
-    """Where it masks; a bias may read them."""
-    apart = ma.score(lambda s, b, h, q, k: s - (TIMES[q] - TIMES[k]).abs())
-    assert isinstance(apart, ma.Bias)
-    with pytest.raises(ma.MaskValueError, match="float64 entries of TIMES"):
-        ma.score(lambda s, b, h, q, k: torch.where(TIMES[q] - TIMES[k] < 0.02, s, -float("inf")))
+    """Where it masks, or chooses between numbers."""
+    for other in (lambda s: -float("inf"), lambda s: s + 1):
+        with pytest.raises(ma.MaskValueError, match="float64 entries of TIMES"):
+            ma.score(
+                lambda s, b, h, q, k, other=other: torch.where(
+                    TIMES[q] - TIMES[k] < 0.02, s, other(s)
+                )
+            )
+
+
+def test_float64_entries_that_are_added_to_a_score():
+    """Rounded as scores are, unless that changes a score by much."""
+    small = torch.rand(8, dtype=torch.float64)
+    masked = small.masked_fill(small < 0.5, torch.finfo(torch.float64).min)
+    for entries in (small, masked, small * 1000):
+        assert isinstance(ma.score(lambda s, b, h, q, k, t=entries: s + t[k] - t[q]), ma.Bias)
+        assert isinstance(ma.bias(ma.table(entries)[ma.kv_idx]), ma.Bias)
+    with pytest.raises(ma.MaskValueError, match=r"float64 entries of TIMES .* 0\.001"):
+        ma.score(lambda s, b, h, q, k: s - (TIMES[q] - TIMES[k]).abs())
+    with pytest.raises(ma.MaskValueError, match=r"bias: float64 entries of times .* 0\.001"):
+        ma.bias(ma.table(TIMES, "times")[ma.kv_idx])
 
 
 def test_float64_entries_of_another_function_with_the_same_code(monkeypatch):

@@ -122,7 +122,8 @@ class _PerDocument(Ways, name="per_document"):
         `per_document.from_cu_seqlens(causal, cu_seqlens_q, cu_seqlens_k)` is variable-length
         attention with `causal=True`; with `window(left, right)` in place of `causal`, that is its
         `window_size`. The last query of a document stands at its last key. If a document has more
-        queries than keys, the queries before its first key have output 0.
+        queries than keys, its first queries stand before its first key, at positions below 0, where
+        `causal` keeps nothing.
 
         Args:
             mask: as in `per_document`.
