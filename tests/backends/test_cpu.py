@@ -8,7 +8,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import maskalg as ma
 from maskalg import causal, sliding
 from maskalg.attention import checked_call
+from maskalg.backends.cpu import plan
 from maskalg.backends.cpu.backend import attend
+from maskalg.engine.extents import Extents
 from maskalg.testing import oracle
 from tests.cases.tables import SOFTPLUS, cancelling
 
@@ -79,8 +81,10 @@ def assert_close(found, wanted, tolerance):
         assert error.numel() == 0 or error.max().item() <= tolerance * max(scale, 0.1)
 
 
+@pytest.mark.parametrize("short", [plan._SHORT, 0], ids=["together", "one by one"])
 @pytest.mark.parametrize("name", NAMES)
-def test_results_and_gradients(name):
+def test_results_and_gradients(name, short, monkeypatch):
+    monkeypatch.setattr(plan, "_SHORT", short)
     expression = expressions()[name]
     inputs = tensors(((2, 4, LENGTH, 16), (2, 2, LENGTH, 16), (2, 2, LENGTH, 24)))
     wide = [t.detach().double().requires_grad_() for t in inputs]
@@ -169,6 +173,18 @@ def test_memory_is_linear(mask):
     with Largest() as seen:
         torch.autograd.grad(attend(checked_call(*inputs, mask))[0].sum(), inputs)
     assert seen.elements <= 1 << 20 < length * length // 8
+
+
+def test_short_entries_with_other_documents_are_computed_together():
+    ids = torch.arange(40) // torch.tensor([[7], [11], [40]])
+    inputs = tensors([(3, 2, 40, 8)] * 3)
+
+    def groups(mask, heads=2):
+        form = checked_call(inputs[0].repeat(1, heads // 2, 1, 1), *inputs[1:], mask).form
+        return len(plan.plan(form, Extents(40, 40, 3, heads)))
+
+    assert groups(ma.document(ids)) == 1
+    assert groups(ma.document(ids.clone()), heads=2 * plan._SHORT // 40**2) == 3
 
 
 def test_empty_tiles_are_not_visited():

@@ -1,7 +1,8 @@
 """The visits of the CPU backend: for each tile of queries, pieces of keys to multiply with.
 
-Batch entries and heads with the same visits are computed together; others, such as batch entries
-with different documents, one after the other.
+Batch entries and heads with the same visits are computed together, and so are short ones, whose
+keys are then masked wherever one of them visits them. Others, such as batch entries with different
+documents, are computed one after the other.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
+
+import torch
 
 from ...engine.extents import Extents
 from ...engine.memory import of_mask
@@ -25,6 +28,9 @@ _BLOCK_KV: Final = 16
 _NARROWEST: Final = 256
 # Fewer keys that all queries drop take less time than one more multiplication.
 _BRIDGED: Final = 64
+_NOWHERE: Final = 1 << 30
+# Scores of all heads of a tile that take less time than another tile does by itself.
+_SHORT: Final = 1 << 17
 
 Range = tuple[int, int]
 
@@ -67,7 +73,11 @@ def plan(form: Bound, extents: Extents) -> tuple[Group, ...]:
     block_q = min(_BLOCK_Q, extents.q_len)
     runs = rung_of(form.structure).runs(Tiling(form, extents, (block_q, _BLOCK_KV)))
     groups: list[Group] = []
-    for batch, heads, member in _alike(runs, extents):
+    alike = _alike(runs, extents)
+    if len(alike) > 1 and extents.heads * block_q * extents.kv_len <= _SHORT:
+        runs = _united(runs)
+        alike = _alike(runs, extents)
+    for batch, heads, member in alike:
         width = _width(extents.heads if heads is None else len(heads), block_q)
         rows = _rows(runs, member, extents, block_q, width)
         together = max(1, width // max(extents.kv_len, 1))
@@ -101,6 +111,19 @@ def _alike(runs: TileRuns, extents: Extents) -> list[tuple[Range, tuple[int, ...
             members = tuple([head for head in range(heads) if own[head] == kind])
             found.append((here, members, batch * heads + members[0]))
     return found
+
+
+def _united(runs: TileRuns) -> TileRuns:
+    """For each row of tiles one run, of all tiles from the first to the last that any batch entry
+    and head visits."""
+    rows = runs.shape[2]
+    member_row = torch.arange(len(runs.row_start) - 1) % rows
+    row = member_row.repeat_interleave(runs.row_start.diff())
+    first = torch.full((rows,), _NOWHERE, dtype=torch.int32)
+    first.scatter_reduce_(0, row, runs.first, "amin")
+    end = torch.zeros(rows, dtype=torch.int32).scatter_reduce_(0, row, runs.end, "amax")
+    label = torch.full_like(first, PARTIAL)
+    return TileRuns.of(torch.arange(rows), first, end, label, (1, 1, rows))
 
 
 def _content(runs: TileRuns, row: int, rows: int) -> bytes:
