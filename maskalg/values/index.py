@@ -309,6 +309,10 @@ def bias(expression: Index | float) -> Bias:
     Args:
         expression: an index expression, of integers or real numbers, or a number.
 
+    Raises:
+        ValueError: a float64 tensor on the CPU with an entry that float32, in which scores are
+            computed, moves by more than 0.001.
+
     Examples:
         >>> causal & sliding(64) + bias(-0.5 * abs(q_idx - kv_idx))
         causal & sliding(64) + -0.5*max(kv_idx - q_idx, q_idx - kv_idx)
