@@ -27,6 +27,7 @@ from .operators.inputs import (
     extents_of,
     no_tangents,
     note_past_keys,
+    note_rounded,
     note_turned,
 )
 from .values.algebra import everything
@@ -255,6 +256,7 @@ def checked_call(
         if expression.__dict__.get("_fits") != fits:
             check_tables(form, extents, query.device, pages)
             note_turned(form, extents)
+            note_rounded(form, query.dtype)
             expression.__dict__["_fits"] = fits
     descales = None
     if descale is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib.util import find_spec
 from typing import Final
@@ -114,7 +114,7 @@ def _has_triton() -> bool:
 
 def _check(outs: Sequence[torch.Tensor], lses: Sequence[torch.Tensor]) -> None:
     for name, parts in (("outs", outs), ("lses", lses)):
-        one = isinstance(parts, torch.Tensor) or not isinstance(parts, Sequence)
+        one = isinstance(parts, torch.Tensor) or not isinstance(parts, Iterable)
         kinds = [type(part) for part in ((parts,) if one else parts)]
         wrong = next((kind for kind in kinds if one or not issubclass(kind, torch.Tensor)), None)
         if wrong is not None:

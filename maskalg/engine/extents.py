@@ -205,6 +205,8 @@ def _check_computed(
     limits = bounds_of(index, extents, bound.values)
     if limits is None or limits[1] < limits[0] or _repeats(index):
         return
+    if size == 1 and limits[0] >= 0 and index.indices().issubset(_ROWS):
+        return  # one entry serves every batch entry and head
     if (limits[0] < 0 or limits[1] >= size) and _reads_own_length(index, slot):
         shape = _table_shape(bound, slot)
         raise messages.table_of_distances(slot.name, shape, _call(extents))
@@ -268,16 +270,8 @@ def _is_from_zero(node: Node, index: Node) -> bool:
     """Whether a condition says that `index` is not negative, or what it is divided from is not."""
     if node.op == "ge" and node.args == (index, nodes.const(0)):
         return True
-    if index.op != "floordiv":
-        return False
-    dividend, divisor = index.args
-    return _is_positive(divisor) and _is_from_zero(node, dividend)
-
-
-def _is_positive(node: Node) -> bool:
-    if node.op == "const":
-        return cast(int, node.data) > 0
-    return node.op == "scalar" and (cast(Slot, node.own[0]).low or 0) > 0
+    # Divisors are 1 or more.
+    return index.op == "floordiv" and _is_from_zero(node, index.args[0])
 
 
 def _repeats(index: Node) -> bool:

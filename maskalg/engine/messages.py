@@ -46,6 +46,14 @@ def past_the_keys(first: int, keys: tuple[int, int]) -> str:
     )
 
 
+def rounded(name: str, apart: float) -> str:
+    return (
+        f"attention: float64 entries of {name} are read as float32, which moves some by "
+        f"{apart:.3g}, and their differences too. Pass ({name} - {name}.min()).float() where only "
+        "differences count, or float64 inputs for biases."
+    )
+
+
 def not_a_key(key: object) -> MaskValueError:
     return MaskValueError(
         f"{key!r} is not the key of a structure. The operators of maskalg are called by "

@@ -173,14 +173,6 @@ def complex_table(name: str, dtype: object) -> MaskTypeError:
     )
 
 
-def coarse_table(call: str, name: str) -> MaskValueError:
-    return MaskValueError(
-        f"{call}: float64 entries of {name} are so large that float32, in which scores are "
-        f"computed, moves them by more than 0.001. Take ({name} - {name}.min()).float() in its "
-        "place: differences of entries stay the same."
-    )
-
-
 def unsigned_table(name: str) -> MaskTypeError:
     return MaskTypeError(
         f"{name} is a tensor of dtype torch.uint64, and integer entries are read as int64. Write "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from numbers import Real
 from typing import Any, Final
 
@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from .. import errors
-from .parameters import Order, Table
+from .parameters import Order
 from .watched import watched
 
 Entries = torch.Tensor | Sequence[Any] | NDArray[Any]
@@ -23,7 +23,6 @@ and False: among numbers they are refused, not counted as 1 and 0.
 """
 
 INTEGER_DTYPES: Final = (torch.int32, torch.int64)
-_MOST_APART: Final = 1e-3  # a score of attention; weights change by as much, relatively
 
 
 def as_tensor(value: object) -> object:
@@ -55,23 +54,6 @@ def is_listed(value: object) -> bool:
 def readable(tensor: torch.Tensor) -> bool:
     """Whether entries can be read: there are values, and no device to wait for."""
     return tensor.device.type == "cpu" and not watched(tensor)
-
-
-def refuse_coarse(call: str, tables: Iterable[object]) -> None:
-    """Refuse float64 tensors on the CPU that float32 would move by more than a score may change.
-
-    Raises:
-        ValueError: a finite entry of a `Table` that is further than 1e-3 from its float32.
-    """
-    for table in tables:
-        if not isinstance(table, Table) or table.tensor.dtype != torch.float64:
-            continue
-        entries = table.tensor.detach()
-        if readable(entries):
-            rounded = entries.float()
-            apart = (rounded - entries).abs().where(rounded.isfinite(), 0)
-            if apart.numel() and float(apart.max()) > _MOST_APART:
-                raise errors.coarse_table(call, table.name)
 
 
 def integers(call: str, name: str, value: object, wanted: str = "") -> torch.Tensor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 from math import inf, isfinite
 from numbers import Real
 from typing import Any, cast
@@ -16,13 +17,16 @@ from .. import errors
 from ..engine import messages as engine_messages
 from ..engine.extents import Extents, check, fitting
 from ..engine.float8 import FLOAT8, QUANTISED
+from ..engine.memory import MEMORY
 from ..engine.normal_form import Bound
 from ..engine.pages import Pages
+from ..formula.entries import readable
 from ..formula.nodes import K, Q
 from ..formula.parameters import INTEGERS
 from ..values.weights import Weight
 
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64, FLOAT8)
+_MOST_APART = 1e-3  # of a score, by which weights change by a thousandth
 _KEPT = (torch.float64, FLOAT8)  # dtypes that autocast leaves as they are
 
 
@@ -147,6 +151,26 @@ def _misfit(form: Bound, extents: Extents) -> errors.MaskValueError | None:
     except errors.MaskValueError as problem:
         return problem
     return None
+
+
+def note_rounded(form: Bound, dtype: torch.dtype) -> None:
+    """Warn of float64 tensors on the CPU if float32 moves an entry by more than a score may move.
+
+    Differences of large entries, such as times in seconds, are off by as much.
+    """
+    for slot, tensor in form.tensors():
+        if tensor.dtype == torch.float64 != dtype and readable(tensor):
+            apart = MEMORY.of_tensors(("rounded",), (tensor,), partial(_apart, tensor.detach()))
+            if apart > _MOST_APART:
+                warnings.warn(engine_messages.rounded(slot.name, apart), stacklevel=4)
+
+
+def _apart(entries: torch.Tensor) -> float:
+    """How far float32 moves an entry, at most; entries of -1e9 and less are fill values."""
+    if not entries.numel():
+        return 0.0
+    apart = (entries.float() - entries).abs()
+    return float(apart.where(entries > -1e9, 0).nan_to_num(0, 0).max())
 
 
 def note_turned(form: Bound, extents: Extents) -> None:

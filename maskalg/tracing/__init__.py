@@ -9,7 +9,6 @@ from typing import Any
 from .. import errors
 from ..engine.normal_form import of_form
 from ..formula import nodes
-from ..formula.entries import refuse_coarse
 from ..formula.expression import Expression
 from ..formula.nodes import SCORE, TRUE, Node
 from ..formula.parameters import Table
@@ -127,11 +126,9 @@ def score(score_mod: Callable[..., Any], *, opaque: bool = False) -> Bias | Scor
             "kv_idx), or return torch.where(kept, score, -float('inf'))."
         )
     kept, bias = split(node)
-    compared = [p for part in bias.walk() if part.op in ("ge", "gt", "eq") for p in part.params]
-    for table in (*kept.params, *compared):
+    for table in kept.params:
         if isinstance(table, Table) and rounds_on_host(table.tensor):
             raise messages.traced_float64(table.name)
-    refuse_coarse("ma.score", bias.params)
     bias = bias if bias.op == "score" else nodes.call("float", bias)
     label = Label("formula", (bias,))
     if kept is TRUE:

@@ -13,7 +13,7 @@ import torch
 
 from .. import errors
 from ..formula import nodes
-from ..formula.entries import Entries, as_tensor, refuse_coarse
+from ..formula.entries import Entries, as_tensor
 from ..formula.nodes import Node
 from ..formula.parameters import INT32_MAX, INTEGERS, Scalar, Table, no_nan, plain_number
 from ..formula.positions import IndexFormula
@@ -309,17 +309,11 @@ def bias(expression: Index | float) -> Bias:
     Args:
         expression: an index expression, of integers or real numbers, or a number.
 
-    Raises:
-        ValueError: a float64 tensor on the CPU with an entry that float32, in which scores are
-            computed, moves by more than 0.001.
-
     Examples:
         >>> causal & sliding(64) + bias(-0.5 * abs(q_idx - kv_idx))
         causal & sliding(64) + -0.5*max(kv_idx - q_idx, q_idx - kv_idx)
     """
-    node = as_node(expression)
-    refuse_coarse("bias", node.params)
-    return additive(nodes.call("float", node))
+    return additive(nodes.call("float", as_node(expression)))
 
 
 def _integer(value: object) -> Node:

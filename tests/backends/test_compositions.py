@@ -11,8 +11,8 @@ from tests.cases.gradients import gradients
 
 @pytest.mark.parametrize("seed", range(60))
 def test_attention(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    if seed % 2:  # batch entries and heads with other visits one by one
-        monkeypatch.setattr(plan, "_SHORT", 0)
+    # Batch entries and heads with other visits together, or one by one.
+    monkeypatch.setattr(plan, "_OF_TILE", 0 if seed % 2 else 1 << 30)
     q_len, kv_len = lengths(seed)
     expression = composition(seed, q_len, kv_len)
     torch.manual_seed(seed)

@@ -81,10 +81,10 @@ def assert_close(found, wanted, tolerance):
         assert error.numel() == 0 or error.max().item() <= tolerance * max(scale, 0.1)
 
 
-@pytest.mark.parametrize("short", [plan._SHORT, 0], ids=["together", "one by one"])
+@pytest.mark.parametrize("of_tile", [1 << 30, 0], ids=["together", "one by one"])
 @pytest.mark.parametrize("name", NAMES)
-def test_results_and_gradients(name, short, monkeypatch):
-    monkeypatch.setattr(plan, "_SHORT", short)
+def test_results_and_gradients(name, of_tile, monkeypatch):
+    monkeypatch.setattr(plan, "_OF_TILE", of_tile)
     expression = expressions()[name]
     inputs = tensors(((2, 4, LENGTH, 16), (2, 2, LENGTH, 16), (2, 2, LENGTH, 24)))
     wide = [t.detach().double().requires_grad_() for t in inputs]
@@ -176,15 +176,18 @@ def test_memory_is_linear(mask):
 
 
 def test_short_entries_with_other_documents_are_computed_together():
-    ids = torch.arange(40) // torch.tensor([[7], [11], [40]])
-    inputs = tensors([(3, 2, 40, 8)] * 3)
+    def groups(mask, length, heads=2):
+        query, key = torch.randn(3, heads, length, 8), torch.randn(3, 1, length, 8)
+        form = checked_call(query, key, key, mask).form
+        return plan.plan(form, Extents(length, length, 3, heads))
 
-    def groups(mask, heads=2):
-        form = checked_call(inputs[0].repeat(1, heads // 2, 1, 1), *inputs[1:], mask).form
-        return len(plan.plan(form, Extents(40, 40, 3, heads)))
-
-    assert groups(ma.document(ids)) == 1
-    assert groups(ma.document(ids.clone()), heads=2 * plan._SHORT // 40**2) == 3
+    ids = torch.arange(128) // torch.tensor([[7], [11], [128]])
+    assert len(groups(ma.document(ids), 128)) == 1
+    assert len(groups(ma.document(ids.clone()), 128, heads=64)) == 3
+    one_long = ma.padding(torch.tensor([16, 800, 16]), queries=True)
+    assert len(groups(one_long, 800, heads=1)) == 3
+    (group,) = groups(ma.everything, 40)
+    assert not group.rows[0].pieces[0].masked
 
 
 def test_empty_tiles_are_not_visited():

@@ -143,13 +143,18 @@ def test_scattered_global_tokens_are_found_among_more_tiles_than_are_labelled() 
 
 def test_dense_masks_with_many_tiles_are_partial_by_large_tiles() -> None:
     kept = torch.rand(2048, 2048, generator=torch.Generator().manual_seed(0)) < 0.5
-    kept[:1024, 1024:] = False
+    kept[:1000, 1000:] = False
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rung, "_ALL_LABELLED", 64)
         patch.setattr(rung, "_MOST_OPEN", 100)
+        exact = dense(kept).segments(2048, block=8)
         patch.setattr(rung, "MOST_TILES", 1000)
-        found = dense(kept).segments(2048, block=8)
-    assert found.counts() == (128**2, 3 * 128**2, 0)
+        found = dense(kept.clone()).segments(2048, block=8)
+        told = (dense(kept.clone()) & sliding(8)).segments(2048, block=8)
+    assert exact.counts()[0] == 125 * 131
+    assert found.counts() == (96 * 128, 256**2 - 96 * 128, 0)  # of tiles of 256 by 256
+    # Intervals alone tell more than such tiles.
+    assert told.counts()[1] == 256 + 2 * 255
 
 
 def test_prefix_trees_of_a_million_tokens_are_told_by_128() -> None:

@@ -1,5 +1,7 @@
 """What cannot be traced says so, and what to write."""
 
+import warnings
+
 import numpy as np
 import pytest
 import torch
@@ -212,27 +214,28 @@ def test_scores_are_not_random(name):
 
 
 def test_float64_entries_of_a_condition_in_a_score():
-    """Where it masks, or chooses between numbers."""
-    for other in (lambda s: -float("inf"), lambda s: s + 1):
-        with pytest.raises(ma.MaskValueError, match="float64 entries of TIMES"):
-            ma.score(
-                lambda s, b, h, q, k, other=other: torch.where(
-                    TIMES[q] - TIMES[k] < 0.02, s, other(s)
-                )
-            )
+    """Where it masks; a bias may read them."""
+    apart = ma.score(lambda s, b, h, q, k: s - (TIMES[q] - TIMES[k]).abs())
+    assert isinstance(apart, ma.Bias)
+    with pytest.raises(ma.MaskValueError, match="float64 entries of TIMES"):
+        ma.score(lambda s, b, h, q, k: torch.where(TIMES[q] - TIMES[k] < 0.02, s, -float("inf")))
 
 
-def test_float64_entries_that_are_added_to_a_score():
-    """Rounded as scores are, unless that changes a score by much."""
+def test_float64_entries_that_a_call_moves_are_told():
+    query = torch.randn(1, 1, 8, 8)
+    apart = ma.score(lambda s, b, h, q, k: s - (TIMES[q] - TIMES[k]).abs())
+    with pytest.warns(UserWarning, match=r"float64 entries of TIMES .* moves some by 0\.07"):
+        ma.attention(query, query, query, apart)
+    later = (ma.table(TIMES, "times")[ma.q_idx] - ma.table(TIMES, "times")[ma.kv_idx]) >= 0
+    with pytest.warns(UserWarning, match="entries of times"):
+        ma.attention(query, query, query, later)
     small = torch.rand(8, dtype=torch.float64)
-    masked = small.masked_fill(small < 0.5, torch.finfo(torch.float64).min)
-    for entries in (small, masked, small * 1000):
-        assert isinstance(ma.score(lambda s, b, h, q, k, t=entries: s + t[k] - t[q]), ma.Bias)
-        assert isinstance(ma.bias(ma.table(entries)[ma.kv_idx]), ma.Bias)
-    with pytest.raises(ma.MaskValueError, match=r"float64 entries of TIMES .* 0\.001"):
-        ma.score(lambda s, b, h, q, k: s - (TIMES[q] - TIMES[k]).abs())
-    with pytest.raises(ma.MaskValueError, match=r"bias: float64 entries of times .* 0\.001"):
-        ma.bias(ma.table(TIMES, "times")[ma.kv_idx])
+    fill = small.masked_fill(small < 0.5, torch.finfo(torch.float64).min)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for entries in (small, fill, small * 1000 - 1e12):
+            ma.attention(query, query, query, ma.bias(ma.table(entries)[ma.kv_idx]))
+        ma.attention(query.double(), query.double(), query.double(), apart)
 
 
 def test_float64_entries_of_another_function_with_the_same_code(monkeypatch):

@@ -1,8 +1,8 @@
 """The visits of the CPU backend: for each tile of queries, pieces of keys to multiply with.
 
-Batch entries and heads with the same visits are computed together, and so are short ones, whose
-keys are then masked wherever one of them visits them. Others, such as batch entries with different
-documents, are computed one after the other.
+Batch entries and heads with the same visits are computed together. Others, such as batch entries
+with different documents, are computed one after the other, unless they are so short that it takes
+less time to compute for each the keys that any of them visits.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _NARROWEST: Final = 256
 # Fewer keys that all queries drop take less time than one more multiplication.
 _BRIDGED: Final = 64
 _NOWHERE: Final = 1 << 30
-# Scores of all heads of a tile that take less time than another tile does by itself.
-_SHORT: Final = 1 << 17
+# Scores that take as long as a tile does by itself, apart from its scores.
+_OF_TILE: Final = 1 << 15
 
 Range = tuple[int, int]
 
@@ -74,9 +74,10 @@ def plan(form: Bound, extents: Extents) -> tuple[Group, ...]:
     runs = rung_of(form.structure).runs(Tiling(form, extents, (block_q, _BLOCK_KV)))
     groups: list[Group] = []
     alike = _alike(runs, extents)
-    if len(alike) > 1 and extents.heads * block_q * extents.kv_len <= _SHORT:
-        runs = _united(runs)
-        alike = _alike(runs, extents)
+    if len(alike) > 1:
+        united = _united(runs)
+        if _costs(united, 1, extents) < _costs(runs, len(alike), extents):
+            runs, alike = united, _alike(united, extents)
     for batch, heads, member in alike:
         width = _width(extents.heads if heads is None else len(heads), block_q)
         rows = _rows(runs, member, extents, block_q, width)
@@ -124,6 +125,16 @@ def _united(runs: TileRuns) -> TileRuns:
     end = torch.zeros(rows, dtype=torch.int32).scatter_reduce_(0, row, runs.end, "amax")
     label = torch.full_like(first, PARTIAL)
     return TileRuns.of(torch.arange(rows), first, end, label, (1, 1, rows))
+
+
+def _costs(runs: TileRuns, groups: int, extents: Extents) -> int:
+    """About how many scores take as long as these runs, in this many groups."""
+    batches, heads, rows = runs.shape
+    block_q = min(_BLOCK_Q, extents.q_len)
+    members = extents.batch * extents.heads // (batches * heads)
+    tiles = int((runs.end - runs.first).sum(dtype=torch.int64))
+    scores = members * tiles * block_q * _BLOCK_KV
+    return scores + (groups * rows + scores // TILE_ELEMENTS) * _OF_TILE
 
 
 def _content(runs: TileRuns, row: int, rows: int) -> bytes:

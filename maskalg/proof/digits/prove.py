@@ -177,7 +177,7 @@ def _spans(formula: Node, negative: bool) -> tuple[AxisSpan, ...]:
         slot = renamed[parameter] = copy(parameter)
         slot.index, slot.name, slot.text = index, f"n{index}", f"#{index}"
     back = dict(zip([slot.text for slot in renamed.values()], own, strict=True))
-    kinds = tuple([(slot.low, slot.kind, slot.is_table) for slot in own])
+    kinds = tuple([(s.low, s.kind, s.is_table, s.ndim, s.order) for s in own])
     spans = _project(nodes.with_parameters(formula, renamed.__getitem__), kinds, negative)
 
     def restored(bounds: tuple[Node, ...]) -> tuple[Node, ...]:

@@ -182,11 +182,11 @@ def _exact(start: torch.Tensor, end: torch.Tensor) -> dict[str, torch.Tensor]:
 
 def _alike(q_ids: torch.Tensor, kv_ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Both in one dtype that torch can search, and for the same batch entries, if any."""
+    if q_ids is kv_ids:
+        ids = q_ids.contiguous()
+        return ids, ids
     unsigned = any(ids.dtype in (torch.uint16, torch.uint32) for ids in (q_ids, kv_ids))
     wide = torch.int64 if unsigned else torch.promote_types(q_ids.dtype, kv_ids.dtype)
-    if q_ids is kv_ids:
-        ids = q_ids.to(wide).contiguous()
-        return ids, ids
     shape = torch.broadcast_shapes(q_ids.shape[:-1], kv_ids.shape[:-1])
     queries, keys = (ids.to(wide).expand(*shape, -1).contiguous() for ids in (q_ids, kv_ids))
     return queries, keys

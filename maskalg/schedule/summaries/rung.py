@@ -55,10 +55,10 @@ class SummaryRung(IntervalRung):
         return _both(labels_within(place, touched, unfull), summary_labels(tiling, of))
 
     def _divided(self, tiling: Tiling) -> TileRuns | None:
-        """Runs by larger tiles; tiles that stay partial are divided while they are not too many.
+        """Runs by larger tiles, of which those that stay partial are divided.
 
-        None if they are and labelling all tiles is as fast; if that would take too much memory,
-        those that are left count as partial as a whole.
+        If they are too many, None where all tiles may be labelled instead, and else the runs of
+        larger tiles or those of intervals alone, whichever visit fewer tiles.
         """
         grown = _larger(tiling)
         if grown is None:
@@ -94,7 +94,10 @@ class SummaryRung(IntervalRung):
         every = np.concatenate(runs, axis=1)
         order = np.argsort(every[0] * tiling.shape[3] + every[1])
         columns = [torch.from_numpy(each[order]) for each in (*every, label)]
-        return TileRuns.of(columns[0], columns[1], columns[2], columns[3], tiling.shape[:3])
+        found = TileRuns.of(columns[0], columns[1], columns[2], columns[3], tiling.shape[:3])
+        if grown == 1:
+            return found
+        return min(found, super().runs(tiling), key=_visited)
 
     def _labels_of_parts(
         self, tiling: Tiling, row: Numbers, column: Numbers, of: tuple[int, int]
@@ -134,6 +137,11 @@ class SummaryRung(IntervalRung):
         surely, perhaps = summaries.truth(tiling.form.structure.mask)
         labels = _both(enclosed, surely.to(torch.uint8) + perhaps.to(torch.uint8))
         return labels.mul(inside).mT.reshape(-1, len(row)).cpu().numpy()
+
+
+def _visited(runs: TileRuns) -> int:
+    """The tiles of the runs."""
+    return int((runs.end - runs.first).sum(dtype=torch.int64))
 
 
 def _both(enclosed: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:

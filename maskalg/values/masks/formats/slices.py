@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import torch
@@ -116,7 +116,7 @@ def _listed(call: str, name: str, values: Sequence[object] | torch.Tensor) -> li
     if isinstance(values, (torch.Tensor, np.ndarray)):
         listed = values.tolist()
         values = listed if isinstance(listed, list) else [listed]
-    if not isinstance(values, (list, tuple)):
+    if isinstance(values, str) or not isinstance(values, Iterable):
         raise errors.MaskTypeError(
             f"{call}: {name} must be a list or a tensor, got {values!r}. Write [(0, 4), (4, 9)] "
             'for ranges and ["full", "causal"] for kinds.'
