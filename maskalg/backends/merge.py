@@ -135,6 +135,11 @@ def _check(outs: Sequence[torch.Tensor], lses: Sequence[torch.Tensor]) -> None:
                 f"{list(like.shape)} of {like.dtype} on {like.device} and "
                 f"{list(out.shape)} of {out.dtype} on {out.device}."
             )
+        if not lse.is_floating_point():
+            raise MaskTypeError(
+                f"merge: an lse must be a floating tensor, got {lse.dtype}. attention(..., "
+                "return_lse=True) returns it."
+            )
         if lse.shape != out.shape[:-1] or lse.device != out.device:
             raise MaskValueError(
                 f"merge: the lse of outputs {list(out.shape)} on {out.device} has shape "

@@ -6,7 +6,10 @@ from ..errors import MaskValueError
 
 # Tensors that masks make from their arguments, and the arguments that set their length.
 _LENGTH_OF = {
-    "end": "Pass an entry for each position to tree's `parents`, or to shared_prefix's `ids`",
+    "end": (
+        "Pass an entry for each position to tree's `parents` (or its `prompt` as a tensor, if keys "
+        "follow the tree), or to shared_prefix's `ids`"
+    ),
     "own_block": "Give drafts an anchor for each block, or a greater `length`: {needed} positions",
     "starts": "Write q_len={needed} where the slices were given",
     "slash": "Write length={needed} where the indices were given",

@@ -47,7 +47,7 @@ def not_a_tensor(name: str, what: object) -> MaskTypeError:
 def no_double_backward() -> BackendError:
     return BackendError(
         "the gradient of a gradient is not built (backward was called with create_graph=True). "
-        "backend='reference' differentiates twice."
+        "ma.attention(…, backend='reference') differentiates twice."
     )
 
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import torch
 
+from ..engine.normal_form import bound
 from ..errors import MaskValueError
 from ..formula.expression import Expression
 from .attention_slices import one_mask_only
@@ -112,7 +113,16 @@ def to_vllm(
             found = found | ((kv_block >= begin) & (kv_block < past))
         return found
 
-    return VllmMask(flex_function(mask), hint_fn, block_size, length)
+    function = flex_function(mask)
+
+    def within(
+        b: torch.Tensor, h: torch.Tensor, q_idx: torch.Tensor, kv_idx: torch.Tensor
+    ) -> torch.Tensor:
+        # vLLM asks for whole blocks, and drops the positions past a request afterwards.
+        return function(b, h, q_idx.clamp(0, length - 1), kv_idx.clamp(0, length - 1))
+
+    reads = bound(mask).structure.tables
+    return VllmMask(within if reads else function, hint_fn, block_size, length)
 
 
 def to_ranges(

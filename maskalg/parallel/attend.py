@@ -30,7 +30,7 @@ from ..formula.watched import watched
 from ..operators.inputs import as_autocast_wants, check_weight, checked_scale, extents_of
 from ..values.algebra import Mask, Score
 from ..values.weights import Weight, softmax
-from .planning import Plan
+from .planning import Plan, states_of
 from .ranges import Call, Merged, Sum, room_in, summed_in
 from .steps import Hop, Method, Steps, Tokens, steps_of
 
@@ -499,8 +499,16 @@ def _learned(score: Mask | Score) -> tuple[tuple[str, ...], list[torch.Tensor]]:
 
 
 def _group(group: ProcessGroup | DeviceMesh | None) -> ProcessGroup | None:
-    get_group = getattr(group, "get_group", None)
-    return cast("ProcessGroup | None", group if get_group is None else get_group())
+    from torch.distributed import ProcessGroup
+
+    if group is None or isinstance(group, ProcessGroup):
+        return group
+    if getattr(group, "ndim", None) != 1:
+        raise errors.MaskTypeError(
+            "parallel.attention: group must be a process group or a DeviceMesh of one dimension, "
+            f'got {group!r}. Of a mesh of several, take one: mesh["cp"].'
+        )
+    return group.get_group()
 
 
 def _check(
@@ -546,6 +554,12 @@ def _check_mask(score: Mask | Score, plan: Plan, layer: int) -> None:
     mask = score.mask if isinstance(score, Score) else score
     if mask != planned:
         raise errors.MaskValueError(
-            f"parallel.attention: the plan is for {planned} with its tensors, got {mask}: keys "
-            "that it needs may be missing. Plan with the mask you pass, and with the same tensors."
+            f"parallel.attention: the plan is for {planned} with its tensors, got {mask}, or other "
+            "tensors, even if their entries are equal: keys that it needs may be missing. On each "
+            "rank, plan with the mask you pass and with the same tensors."
+        )
+    if not torch.compiler.is_compiling() and plan.states[layer] != states_of(mask):
+        raise errors.MaskValueError(
+            f"parallel.attention: tensors of {mask} were written to after it was planned, so keys "
+            "that it needs now may be missing. Plan again."
         )

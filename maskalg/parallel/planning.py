@@ -6,7 +6,7 @@ print(plan)
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, Final
@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from .. import errors
+from ..engine.memory import state_of
 from ..engine.normal_form import bound
 from ..formula.parameters import plain_number, whole_number
 from ..schedule.rung import rung_of
@@ -70,6 +71,7 @@ class Plan:
             its own included.
         tiles: float64 `[ranks]`, the tiles that each rank visits, of all layers.
         needs: for each mask, the chunks of keys that each chunk of queries needs.
+        states: for each mask, the states of its tensors that were planned.
     """
 
     masks: tuple[tuple[Mask, int], ...]
@@ -79,6 +81,7 @@ class Plan:
     needed: tuple[Flags, ...]
     tiles: NDArray[np.float64]
     needs: tuple[Needs, ...]
+    states: tuple[tuple[Hashable, ...], ...]
 
     @property
     def ranks(self) -> int:
@@ -266,6 +269,7 @@ def plan(
             f"many for {ranks} ranks. Take a larger chunk: chunks times ranks are at most {_MOST}."
         )
     needs = [Needs.of(mask.to("cpu"), length, chunk, batch, heads) for mask, _ in layers]
+    states = tuple(states_of(mask) for mask, _ in layers)
     counts = [count for _, count in layers]
     work = np.stack([each.tiles for each in needs]).T @ np.array(counts, dtype=np.float64)
     crossing = np.stack([each.crossing() for each in needs]).T @ np.array(counts, dtype=np.float64)
@@ -286,12 +290,17 @@ def plan(
         if best is not None and time >= best[0]:
             break
         needed = tuple(each.of_owners(owner, ranks) for each in needs)
-        made = Plan(layers, length, chunk, owner, needed, load, tuple(needs))
+        made = Plan(layers, length, chunk, owner, needed, load, tuple(needs), states)
         time += _KEY * made.traffic / ranks
         if best is None or time < best[0]:
             best = time, made
     assert best is not None
     return best[1]
+
+
+def states_of(mask: Mask) -> tuple[Hashable, ...]:
+    """The states of the tensors of a mask, which differ once one is written to."""
+    return tuple([None if x.is_inference() else state_of(x) for x in bound(mask).tables])
 
 
 def _slowest(owner: Numbers, load: NDArray[np.float64], call: float) -> float:

@@ -77,6 +77,8 @@ def test_mistakes():
         ma.merge(out, [lse])
     with pytest.raises(errors.MaskTypeError, match=r"outs must be a list of tensors, .* got int"):
         ma.merge(1, [lse])
+    with pytest.raises(errors.MaskTypeError, match=r"an lse must be a floating tensor"):
+        ma.merge([out], [lse.long()])
     with pytest.raises(errors.MaskTypeError, match=r"lses must be .* got NoneType"):
         ma.merge([out], [None])
     with pytest.raises(errors.MaskValueError, match="got 2 outputs and 1 lses"):

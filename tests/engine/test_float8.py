@@ -119,6 +119,7 @@ def test_what_is_refused():
         (attend(*tensors, descale=(1.0, 1.0, 1.0)), TypeError, "query must be a float32 tensor"),
         (attend(*tensors, descale=(*descale[:2], descale[2].half())), TypeError, "float16"),
         (attend(*tensors, descale=(descale[1], *descale[1:])), ValueError, r"shape \[2, 4\]"),
+        (attend(*tensors, descale=(descale[0][0], *descale[1:])), ValueError, r"shape \[2, 4\]"),
         (attend(*tensors, scale=-1.0), ValueError, "positive number"),
         (attend(*tensors, scale=0.0), ValueError, "positive number"),
         (attend(*tensors, weight=ma.sigmoid()), TypeError, "softmax weights"),

@@ -225,6 +225,12 @@ def changed_before_the_gradients(processes, rank):
     ids.add_(1)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         out.sum().backward()
+    with pytest.raises(MaskValueError, match="written to after it was planned"):
+        parallel.attention(*own, mask, plan)
+    plan = parallel.plan(mask, LENGTH, processes, chunk=CHUNK)
+    parallel.attention(*own, causal & document(ids), plan)
+    with pytest.raises(MaskValueError, match="other tensors, even if their entries are equal"):
+        parallel.attention(*own, causal & document(ids.clone()), plan)
 
 
 def refused(processes, rank):
@@ -240,6 +246,11 @@ def refused(processes, rank):
             "the plan is for causal with its tensors, got causal & sliding(8)",
         ),
         (lambda: parallel.attention(*own, 3, plan), MaskTypeError, "got int"),
+        (
+            lambda: parallel.attention(*own, causal, plan, group="cp"),
+            MaskTypeError,
+            "a DeviceMesh of one dimension, got 'cp'",
+        ),
         (lambda: parallel.attention(*own, causal, 3), MaskTypeError, "plan must be a Plan"),
         (
             lambda: parallel.attention(

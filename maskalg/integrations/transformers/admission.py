@@ -63,8 +63,14 @@ def _unchecked(checked: Callable[..., Any], name: str) -> Callable[..., Any]:
 
 def _left_to_layers(updated: Callable[..., Any], name: str) -> Callable[..., Any]:
     def update(
-        cache: Any, key_states: Any, value_states: Any, layer_idx: int, kwargs: dict[str, Any]
+        cache: Any,
+        key_states: Any,
+        value_states: Any,
+        layer_idx: int,
+        kwargs: dict[str, Any] | None = None,
     ) -> Any:
+        if kwargs is None:  # transformers then says which argument the model leaves out
+            return updated(cache, key_states, value_states, layer_idx)
         if cache.config._attn_implementation != name:
             return updated(cache, key_states, value_states, layer_idx, kwargs)
         of = cache.layer_to_allocator[layer_idx]
