@@ -252,7 +252,7 @@ def checked_call(
     # An expression remembers the last call it fits.
     if form.structure.tables:
         shapes = [table.shape for table in form.tables]
-        fits = (extents, query.device, shapes)
+        fits = (extents, query.device, query.dtype, shapes)
         if expression.__dict__.get("_fits") != fits:
             check_tables(form, extents, query.device, pages)
             note_turned(form, extents)

@@ -46,6 +46,7 @@ def merge(
         >>> torch.allclose(out, attention(q, k, v, causal), atol=1e-6)
         True
     """
+    outs, lses = _listed(outs), _listed(lses)
     _check(outs, lses)
     if _fit_the_kernel(outs, lses):
         from .triton.merged import merged
@@ -112,9 +113,15 @@ def _has_triton() -> bool:
     return find_spec("triton") is not None
 
 
+def _listed(parts: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+    """Any parts that can be listed, as a tuple; what is no list as it is."""
+    listed = isinstance(parts, Iterable) and not isinstance(parts, torch.Tensor)
+    return tuple(parts) if listed else parts
+
+
 def _check(outs: Sequence[torch.Tensor], lses: Sequence[torch.Tensor]) -> None:
     for name, parts in (("outs", outs), ("lses", lses)):
-        one = isinstance(parts, torch.Tensor) or not isinstance(parts, Iterable)
+        one = not isinstance(parts, tuple)
         kinds = [type(part) for part in ((parts,) if one else parts)]
         wrong = next((kind for kind in kinds if one or not issubclass(kind, torch.Tensor)), None)
         if wrong is not None:

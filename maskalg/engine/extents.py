@@ -205,8 +205,6 @@ def _check_computed(
     limits = bounds_of(index, extents, bound.values)
     if limits is None or limits[1] < limits[0] or _repeats(index):
         return
-    if size == 1 and limits[0] >= 0 and index.indices().issubset(_ROWS):
-        return  # one entry serves every batch entry and head
     if (limits[0] < 0 or limits[1] >= size) and _reads_own_length(index, slot):
         shape = _table_shape(bound, slot)
         raise messages.table_of_distances(slot.name, shape, _call(extents))

@@ -98,7 +98,9 @@ def descales_of(
                 f"{query.device}. Move it there."
             )
         if factor.shape != shape:
-            if (factor.dim() != 2 and factor.numel() != 1) or not _broadcasts(factor.shape, shape):
+            if factor.numel() == 1:
+                factor = factor.reshape(1, 1)
+            elif factor.dim() != 2 or not _broadcasts(factor.shape, shape):
                 raise errors.MaskValueError(
                     f"attention: the descale of {name} must have shape {list(shape)}, one factor "
                     f"for each batch and head of {name}, or 1 in place of either, got "

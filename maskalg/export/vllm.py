@@ -118,8 +118,9 @@ def to_vllm(
     def within(
         b: torch.Tensor, h: torch.Tensor, q_idx: torch.Tensor, kv_idx: torch.Tensor
     ) -> torch.Tensor:
-        # vLLM asks for whole blocks, and drops the positions past a request afterwards.
-        return function(b, h, q_idx.clamp(0, length - 1), kv_idx.clamp(0, length - 1))
+        # vLLM asks for whole blocks, and drops positions outside of a request afterwards.
+        kept = function(b, h, q_idx.clamp(0, length - 1), kv_idx.clamp(0, length - 1))
+        return kept & (q_idx < length) & (kv_idx < length)
 
     reads = bound(mask).structure.tables
     return VllmMask(within if reads else function, hint_fn, block_size, length)

@@ -70,8 +70,10 @@ def _check_broadcast(name: str, old: Table, new: Table, formulas: Iterable[Node]
                 continue
             for axis, index in enumerate(node.args):
                 if index.op == "const" and old.tensor.shape[axis] != new.tensor.shape[axis]:
-                    wanted = f"{old.tensor.shape[axis]} entries along dimension {axis}"
-                    raise errors.tensor_shape("bind", name, list(new.tensor.shape), wanted)
+                    wanted = ["…"] * len(node.args)
+                    wanted[axis] = str(old.tensor.shape[axis])
+                    found = list(new.tensor.shape)
+                    raise errors.tensor_shape("bind", name, found, f"[{', '.join(wanted)}]")
 
 
 def _one_table(a: Parameter, b: Parameter) -> bool:

@@ -156,10 +156,12 @@ def _misfit(form: Bound, extents: Extents) -> errors.MaskValueError | None:
 def note_rounded(form: Bound, dtype: torch.dtype) -> None:
     """Warn of float64 tensors on the CPU if float32 moves an entry by more than a score may move.
 
-    Differences of large entries, such as times in seconds, are off by as much.
+    Differences of large entries, such as times in seconds, are off by as much. Inputs in float64
+    have biases in float64, but masks are computed in float32.
     """
     for slot, tensor in form.tensors():
-        if tensor.dtype == torch.float64 != dtype and readable(tensor):
+        rounded = tensor.dtype == torch.float64 and readable(tensor)
+        if rounded and (dtype != torch.float64 or slot in form.structure.mask.params):
             apart = MEMORY.of_tensors(("rounded",), (tensor,), partial(_apart, tensor.detach()))
             if apart > _MOST_APART:
                 warnings.warn(engine_messages.rounded(slot.name, apart), stacklevel=4)

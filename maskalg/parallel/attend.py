@@ -558,7 +558,8 @@ def _check_mask(score: Mask | Score, plan: Plan, layer: int) -> None:
             "tensors, even if their entries are equal: keys that it needs may be missing. On each "
             "rank, plan with the mask you pass and with the same tensors."
         )
-    if not torch.compiler.is_compiling() and plan.states[layer] != states_of(mask):
+    states = plan.states[layer]
+    if states is not None and not torch.compiler.is_compiling() and states != states_of(mask):
         raise errors.MaskValueError(
             f"parallel.attention: tensors of {mask} were written to after it was planned, so keys "
             "that it needs now may be missing. Plan again."

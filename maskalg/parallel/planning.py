@@ -6,7 +6,7 @@ print(plan)
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, Final
@@ -16,7 +16,6 @@ import torch
 from numpy.typing import NDArray
 
 from .. import errors
-from ..engine.memory import state_of
 from ..engine.normal_form import bound
 from ..formula.parameters import plain_number, whole_number
 from ..schedule.rung import rung_of
@@ -71,7 +70,7 @@ class Plan:
             its own included.
         tiles: float64 `[ranks]`, the tiles that each rank visits, of all layers.
         needs: for each mask, the chunks of keys that each chunk of queries needs.
-        states: for each mask, the states of its tensors that were planned.
+        states: for each mask, the versions of its tensors that were planned; None in a copy.
     """
 
     masks: tuple[tuple[Mask, int], ...]
@@ -81,7 +80,10 @@ class Plan:
     needed: tuple[Flags, ...]
     tiles: NDArray[np.float64]
     needs: tuple[Needs, ...]
-    states: tuple[tuple[Hashable, ...], ...]
+    states: tuple[tuple[int | None, ...] | None, ...]
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**self.__dict__, "states": (None,) * len(self.masks)}  # tensors are copied too
 
     @property
     def ranks(self) -> int:
@@ -298,9 +300,9 @@ def plan(
     return best[1]
 
 
-def states_of(mask: Mask) -> tuple[Hashable, ...]:
-    """The states of the tensors of a mask, which differ once one is written to."""
-    return tuple([None if x.is_inference() else state_of(x) for x in bound(mask).tables])
+def states_of(mask: Mask) -> tuple[int | None, ...]:
+    """The versions of the tensors of a mask, which differ once one is written to."""
+    return tuple([None if x.is_inference() else x._version for x in bound(mask).tables])
 
 
 def _slowest(owner: Numbers, load: NDArray[np.float64], call: float) -> float:

@@ -64,7 +64,7 @@ def test_a_part_of_no_keys_may_hold_anything():
 
 def test_the_order_is_that_of_the_parts():
     outs, lses = torch.randn(7, 1, 2, 50, 8), 5 * torch.randn(7, 1, 2, 50)
-    first = ma.merge(list(outs), list(lses))
+    first = ma.merge((out for out in outs), map(torch.clone, lses))  # whatever can be listed
     for one, other in zip(first, ma.merge(list(outs), list(lses)), strict=True):
         assert torch.equal(one, other)
 
@@ -79,6 +79,8 @@ def test_mistakes():
         ma.merge(1, [lse])
     with pytest.raises(errors.MaskTypeError, match=r"an lse must be a floating tensor"):
         ma.merge([out], [lse.long()])
+    with pytest.raises(errors.MaskTypeError, match=r"lses must be .* got int"):
+        ma.merge([out], (3 for _ in range(1)))
     with pytest.raises(errors.MaskTypeError, match=r"lses must be .* got NoneType"):
         ma.merge([out], [None])
     with pytest.raises(errors.MaskValueError, match="got 2 outputs and 1 lses"):

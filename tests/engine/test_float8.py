@@ -102,6 +102,17 @@ def test_nothing_to_attend_to():
     assert not out.any()
 
 
+@pytest.mark.parametrize("shape", [(), (1,), (1, 1), (1, 1, 1, 1)])
+def test_one_factor_serves_every_head(shape):
+    tensors, descale = inputs()
+    one = torch.full(shape, 0.5)
+    found = ma.attention(*tensors, causal, descale=(*descale[:2], one))
+    wanted = ma.attention(
+        *tensors, causal, descale=(*descale[:2], torch.full_like(descale[2], 0.5))
+    )
+    assert torch.equal(found, wanted)
+
+
 def test_what_is_refused():
     tensors, descale = inputs()
     query = tensors[0]

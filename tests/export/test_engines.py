@@ -141,9 +141,11 @@ def test_vllm_functions_come_back(name: str, block_size: int) -> None:
     rows = torch.arange(-(-40 // block_size))
     # Of a last block vLLM asks for all positions, and of blocks that it does not know for others.
     around = torch.arange(-64, 128)
-    kept = found.logical_mask_mod(*[torch.zeros((), dtype=torch.int64)] * 2, rows[:, None], around)
-    kept = kept.expand(len(rows), len(around))[:, 64:104]
-    assert torch.equal(kept, mask.to_dense(40)[0, 0, : len(rows)])
+    zero = torch.zeros((), dtype=torch.int64)
+    kept = found.logical_mask_mod(zero, zero, around[:, None], around).expand(192, 192)
+    assert torch.equal(kept[64:104, 64:104], mask.to_dense(40)[0, 0])
+    assert not kept[104:, :104].any() if "documents" in name else not kept.triu(1)[64:].any()
+    assert not kept[64:, 104:].any() or "documents" not in name
     hinted = found.hint_fn(rows[:, None], rows[None], block_size)
     labels = mask.segments(40, block=block_size).labels(len(rows))[0, 0]
     assert torch.equal(hinted, labels > 0), "blocks that the proof calls empty are hinted"

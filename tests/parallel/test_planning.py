@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 import torch
@@ -204,3 +207,15 @@ def test_the_order_of_a_load_balancer_is_where_the_tensors_are() -> None:
     assert order.shape == (1, 1024) and torch.equal(order[0], found.order())
     assert torch.equal(order[0][back[0]], torch.arange(1024))
     assert found.load_balancer("meta")._generate_indices().device.type == "meta"
+
+
+def test_a_copy_of_a_plan_goes_with_the_copied_mask():
+    ids = torch.arange(64) // 9
+    ids.add_(1)
+    mask = causal & document(ids)
+    made = parallel.plan(mask, 64, 2, chunk=8)
+    assert made.states == ((1,),)
+    both = mask, made
+    for again, copied in (copy.deepcopy(both), pickle.loads(pickle.dumps(both))):
+        assert copied.masks[0][0] == again and copied.states == (None,)
+        assert copied.to_json() == made.to_json()

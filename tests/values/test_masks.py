@@ -161,10 +161,13 @@ def test_two_tables_of_unsigned_integers_are_compared(dtype: torch.dtype) -> Non
 def test_a_table_of_blocks_for_one_head_serves_every_group(shape: tuple[int, ...]) -> None:
     found = ma.block_table(torch.eye(2, dtype=torch.bool).expand(shape), 4, group=2)
     assert_same_mask(found, ma.block_table(torch.eye(2, dtype=torch.bool), 4), 8, heads=6)
-    each = torch.rand(*shape[:-3], 3, 2, 2) < 0.5
-    assert_same_mask(found.bind(table=each), ma.block_table(each, 4, group=2), 8, heads=6)
-    with pytest.raises(ma.MaskValueError, match="has 3 entries along dimension"):
-        found.bind(table=each).to_dense(8, heads=8)
+    assert found.segments(8).shape == (1, 1, 1)  # heads need not be told
+    with pytest.raises(ma.MaskValueError, match="must have shape"):
+        found.bind(table=torch.ones(*shape[:-3], 3, 2, 2, dtype=torch.bool))
+    one = torch.ones(1)
+    for index in (5, ma.scalar(3, "layer"), 4 * ma.batch + ma.head):
+        with pytest.raises(ma.MaskValueError, match="has 1 entries along dimension 0"):
+            ma.attention(*torch.ones(3, 1, 6, 4, 8), ma.bias(table(one)[index]))
 
 
 def test_shift() -> None:

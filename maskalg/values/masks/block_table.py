@@ -48,6 +48,8 @@ class _BlockTable(Ways, name="block_table"):
         table = booleans_or_integers("block_table", "table", table)
         wanted = "[rows, columns], [heads, rows, columns] or [batch, heads, rows, columns]"
         of_rank("block_table", "table", table, (2, 3, 4), wanted)
+        if of_head != HEAD and table.ndim > 2 and table.shape[-3] == 1:
+            of_head = nodes.const(0)
         entries = Table("table", table)
         (q_side, _), (k_side, _) = sides[0], sides[-1]
         leading = [BATCH, of_head][4 - table.ndim :]
