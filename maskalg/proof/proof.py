@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, overload
 
+from ..engine import KERNEL_CHECKS
 from ..engine.normal_form import Structure, as_named
 from ..engine.recent import Recent
 from ..formula.expression import Expression
@@ -25,9 +26,6 @@ if TYPE_CHECKING:
 
 _CACHE: Final[Recent[str, Proof]] = Recent(4096)
 _READ: Final[Recent[str, ClosedForms]] = Recent(4096)
-
-KERNEL_CHECKS: Final[list[Callable[[Proof, Mapping[str, torch.dtype]], Verification]]] = []
-"""`check(proof, dtypes)`, as `Proof.check` describes it: a later room, `verifier`, puts it here."""
 
 _made = 0
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from ..proof.proof import KERNEL_CHECKS
+from ..engine import KERNEL_CHECKS
 
 if TYPE_CHECKING:
     from ..proof.proof import Proof
