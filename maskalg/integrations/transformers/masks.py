@@ -88,9 +88,11 @@ def use_mask(model: torch.nn.Module, mask: Mask | Score) -> Iterator[None]:
     finally:
         with _CHANGED:  # blocks of several threads may end in any order
             for each in configs:
-                left = tuple([other for other in _OWN.pop(each) if other is not own])
+                left = tuple([other for other in _OWN[each] if other is not own])
                 if left:
-                    _OWN[each] = left
+                    _OWN[each] = left  # at once: other threads read without the lock
+                else:
+                    del _OWN[each]
 
 
 def _configs(model: torch.nn.Module) -> dict[int, Any]:
