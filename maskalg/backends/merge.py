@@ -114,7 +114,7 @@ def _has_triton() -> bool:
 
 
 def _listed(parts: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
-    """Any parts that can be listed, as a tuple; what is no list as it is."""
+    """An iterable of parts as a tuple; a single tensor, and anything else, unchanged."""
     listed = isinstance(parts, Iterable) and not isinstance(parts, torch.Tensor)
     return tuple(parts) if listed else parts
 

@@ -265,7 +265,7 @@ def _reads_below_zero(node: Node, slot: Slot, index: Node) -> bool:
 
 
 def _is_from_zero(node: Node, index: Node) -> bool:
-    """Whether a condition says that `index` is not negative, or what it is divided from is not."""
+    """Whether a condition says that `index`, or its dividend, is not negative."""
     if node.op == "ge" and node.args == (index, nodes.const(0)):
         return True
     # Divisors are 1 or more.

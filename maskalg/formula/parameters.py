@@ -141,6 +141,7 @@ class Slot:
         self.is_table = isinstance(source, Table)
         self.ndim = source.tensor.ndim if isinstance(source, Table) else 0
         self.order = source.order if isinstance(source, Table) else None
+        # With what is declared: formulas that differ in it must not share proofs.
         self.text = f"#{index}{source.text}"
 
     @property

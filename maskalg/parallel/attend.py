@@ -30,7 +30,7 @@ from ..formula.watched import watched
 from ..operators.inputs import as_autocast_wants, check_weight, checked_scale, extents_of
 from ..values.algebra import Mask, Score
 from ..values.weights import Weight, softmax
-from .planning import Plan, states_of
+from .planning import Plan, versions_of
 from .ranges import Call, Merged, Sum, room_in, summed_in
 from .steps import Hop, Method, Steps, Tokens, steps_of
 
@@ -558,8 +558,8 @@ def _check_mask(score: Mask | Score, plan: Plan, layer: int) -> None:
             "tensors, even if their entries are equal: keys that it needs may be missing. On each "
             "rank, plan with the mask you pass and with the same tensors."
         )
-    states = plan.states[layer]
-    if states is not None and not torch.compiler.is_compiling() and states != states_of(mask):
+    versions = plan.versions[layer]
+    if versions is not None and not torch.compiler.is_compiling() and versions != versions_of(mask):
         raise errors.MaskValueError(
             f"parallel.attention: tensors of {mask} were written to after it was planned, so keys "
             "that it needs now may be missing. Plan again."

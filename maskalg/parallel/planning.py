@@ -70,7 +70,8 @@ class Plan:
             its own included.
         tiles: float64 `[ranks]`, the tiles that each rank visits, of all layers.
         needs: for each mask, the chunks of keys that each chunk of queries needs.
-        states: for each mask, the versions of its tensors that were planned; None in a copy.
+        versions: for each mask, torch's version of each of its tensors when it was planned; None in
+            a copy of the plan.
     """
 
     masks: tuple[tuple[Mask, int], ...]
@@ -80,10 +81,10 @@ class Plan:
     needed: tuple[Flags, ...]
     tiles: NDArray[np.float64]
     needs: tuple[Needs, ...]
-    states: tuple[tuple[int | None, ...] | None, ...]
+    versions: tuple[tuple[int | None, ...] | None, ...]
 
     def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "states": (None,) * len(self.masks)}  # tensors are copied too
+        return {**self.__dict__, "versions": (None,) * len(self.masks)}  # tensors are copied too
 
     @property
     def ranks(self) -> int:
@@ -271,7 +272,7 @@ def plan(
             f"many for {ranks} ranks. Take a larger chunk: chunks times ranks are at most {_MOST}."
         )
     needs = [Needs.of(mask.to("cpu"), length, chunk, batch, heads) for mask, _ in layers]
-    states = tuple(states_of(mask) for mask, _ in layers)
+    versions = tuple(versions_of(mask) for mask, _ in layers)
     counts = [count for _, count in layers]
     work = np.stack([each.tiles for each in needs]).T @ np.array(counts, dtype=np.float64)
     crossing = np.stack([each.crossing() for each in needs]).T @ np.array(counts, dtype=np.float64)
@@ -292,7 +293,7 @@ def plan(
         if best is not None and time >= best[0]:
             break
         needed = tuple(each.of_owners(owner, ranks) for each in needs)
-        made = Plan(layers, length, chunk, owner, needed, load, tuple(needs), states)
+        made = Plan(layers, length, chunk, owner, needed, load, tuple(needs), versions)
         time += _KEY * made.traffic / ranks
         if best is None or time < best[0]:
             best = time, made
@@ -300,7 +301,7 @@ def plan(
     return best[1]
 
 
-def states_of(mask: Mask) -> tuple[int | None, ...]:
+def versions_of(mask: Mask) -> tuple[int | None, ...]:
     """The versions of the tensors of a mask, which differ once one is written to."""
     return tuple([None if x.is_inference() else x._version for x in bound(mask).tables])
 

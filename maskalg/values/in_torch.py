@@ -57,6 +57,10 @@ _REFLECTED: Final[dict[Any, str]] = {
 }
 """Methods of an expression on the right of an operator, whose array NumPy asks first."""
 
+_REGION: Final[Any] = getattr(torch._ops, "HigherOrderOperator", ())
+"""The class of checkpoints and other regions of a compiled function, private in torch (2.10 to
+2.15); without it they refuse expressions as arguments."""
+
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
@@ -79,7 +83,7 @@ class InTorch:
     def __torch_function__(
         cls, function: Any, types: object, given: tuple[Any, ...] = (), options: Any = None
     ) -> Any:
-        if isinstance(function, torch._ops.HigherOrderOperator):  # a checkpoint that is compiled
+        if isinstance(function, _REGION):
             with torch._C.DisableTorchFunctionSubclass():
                 return function(*given, **options or {})
         same = _SAME.get(function)

@@ -214,8 +214,8 @@ def test_a_copy_of_a_plan_goes_with_the_copied_mask():
     ids.add_(1)
     mask = causal & document(ids)
     made = parallel.plan(mask, 64, 2, chunk=8)
-    assert made.states == ((1,),)
+    assert made.versions == ((1,),)
     both = mask, made
     for again, copied in (copy.deepcopy(both), pickle.loads(pickle.dumps(both))):
-        assert copied.masks[0][0] == again and copied.states == (None,)
+        assert copied.masks[0][0] == again and copied.versions == (None,)
         assert copied.to_json() == made.to_json()

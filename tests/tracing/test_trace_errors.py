@@ -236,6 +236,10 @@ def test_float64_entries_that_a_call_moves_are_told():
         for entries in (small, fill, small * 1000 - 1e12):
             ma.attention(query, query, query, ma.bias(ma.table(entries)[ma.kv_idx]))
         ma.attention(query.double(), query.double(), query.double(), apart)
+    with pytest.warns(UserWarning, match="entries of TIMES"):  # its last call fitted
+        ma.attention(query, query, query, apart)
+    with pytest.warns(UserWarning, match="entries of times"):  # masks are computed in float32
+        ma.attention(query.double(), query.double(), query.double(), later)
 
 
 def test_float64_entries_of_another_function_with_the_same_code(monkeypatch):

@@ -1,8 +1,8 @@
 """The visits of the CPU backend: for each tile of queries, pieces of keys to multiply with.
 
 Batch entries and heads with the same visits are computed together. Others, such as batch entries
-with different documents, are computed one after the other, unless they are so short that it takes
-less time to compute for each the keys that any of them visits.
+with different documents, are computed one after the other, unless it costs less to compute all of
+them with the keys that any of them visits, as for short ones.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _BLOCK_KV: Final = 16
 _NARROWEST: Final = 256
 # Fewer keys that all queries drop take less time than one more multiplication.
 _BRIDGED: Final = 64
-_NOWHERE: Final = 1 << 30
-# Scores that take as long as a tile does by itself, apart from its scores.
+_NOWHERE: Final = 1 << 30  # past every tile of keys
+# The fixed cost of a tile of queries, as a number of scores.
 _OF_TILE: Final = 1 << 15
 
 Range = tuple[int, int]
@@ -128,7 +128,7 @@ def _united(runs: TileRuns) -> TileRuns:
 
 
 def _costs(runs: TileRuns, groups: int, extents: Extents) -> int:
-    """About how many scores take as long as these runs, in this many groups."""
+    """The cost of these runs in this many groups, as a number of scores."""
     batches, heads, rows = runs.shape
     block_q = min(_BLOCK_Q, extents.q_len)
     members = extents.batch * extents.heads // (batches * heads)

@@ -57,8 +57,8 @@ class SummaryRung(IntervalRung):
     def _divided(self, tiling: Tiling) -> TileRuns | None:
         """Runs by larger tiles, of which those that stay partial are divided.
 
-        If they are too many, None where all tiles may be labelled instead, and else the runs of
-        larger tiles or those of intervals alone, whichever visit fewer tiles.
+        If too many stay partial: None where all tiles can be labelled instead, else the runs of
+        larger tiles or those of intervals, whichever visit fewer tiles.
         """
         grown = _larger(tiling)
         if grown is None:

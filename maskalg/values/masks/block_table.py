@@ -49,7 +49,7 @@ class _BlockTable(Ways, name="block_table"):
         wanted = "[rows, columns], [heads, rows, columns] or [batch, heads, rows, columns]"
         of_rank("block_table", "table", table, (2, 3, 4), wanted)
         if of_head != HEAD and table.ndim > 2 and table.shape[-3] == 1:
-            of_head = nodes.const(0)
+            of_head = nodes.const(0)  # one table serves all heads
         entries = Table("table", table)
         (q_side, _), (k_side, _) = sides[0], sides[-1]
         leading = [BATCH, of_head][4 - table.ndim :]
