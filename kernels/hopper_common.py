@@ -368,25 +368,39 @@ def queries_of_row(w, call, options):
 
 
 @gluon.jit
+def _load_queries(some, span, lying, done, program, options):
+    """Load the queries of a row, after `done` other rows, and their gradients if there are any.
+
+    Queries alone are not loaded unless there are `some` tiles of keys; their stage is then filled
+    with nothing.
+    """
+    CONSUMERS: gl.constexpr = options.CONSUMERS
+    held = program.held
+    if some | (program.g_desc is not None):
+        HELD_BYTES: gl.constexpr = CONSUMERS * (
+            bytes_of(held.memory) + (0 if held.beside is None else bytes_of(held.beside))
+        )
+        place, ready = begin_filling(held, done, HELD_BYTES)
+        for c in gl.static_range(CONSUMERS):
+            first = [lying.entry, span.head, lying.start + span.first + c * ROWS, 0]
+            at = place * CONSUMERS + c
+            load_block(program.q_desc, first, ready, held.memory, at)
+            if program.g_desc is not None:
+                load_block(program.g_desc, first, ready, held.beside, at)
+    else:
+        begin_filling(held, done, 0)
+
+
+@gluon.jit
 def _produce_row(w, i, done, program, options):
     """Load the queries of the w-th row, after `done` other rows, and their gradients if there are
     any; then its tiles of keys and values. Returns the number of tiles so far."""
     NEXT_RUN: gl.constexpr = options.hooks.NEXT_RUN
-    CONSUMERS: gl.constexpr = options.CONSUMERS
-    call, held = program.call, program.held
-    HELD_BYTES: gl.constexpr = CONSUMERS * (
-        bytes_of(held.memory) + (0 if held.beside is None else bytes_of(held.beside))
-    )
+    call = program.call
     span, lying = queries_of_row(w, call, options)
     kv_head = span.head // call.group
-    place, ready = begin_filling(held, done, HELD_BYTES)
-    for c in gl.static_range(CONSUMERS):
-        first = [lying.entry, span.head, lying.start + span.first + c * ROWS, 0]
-        at = place * CONSUMERS + c
-        load_block(program.q_desc, first, ready, held.memory, at)
-        if program.g_desc is not None:
-            load_block(program.g_desc, first, ready, held.beside, at)
     run = first_tile(span, NEXT_RUN, options.BLOCK)
+    _load_queries(run.tile < NO_TILE, span, lying, done, program, options)
     following = pages_of_run(run, span, call, options)
     while run.tile < NO_TILE:
         if options.PAGE > 0:
