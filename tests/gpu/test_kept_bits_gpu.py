@@ -40,6 +40,7 @@ def check(mask, tensors, *, most=2e-2, **options):
 @pytest.fixture(autouse=True, params=["rows", "tiles"])
 def bits(request, monkeypatch):
     monkeypatch.setattr(labels, "_FEWEST_TILES", 0)
+    monkeypatch.setattr(kept, "_FEWEST_PAIRS", 0)
     monkeypatch.setattr(kept, "_MEMORY", Anew())
     if request.param == "tiles":
         monkeypatch.setattr(kept, "_MOST_BITS", 1 << 17)
@@ -59,7 +60,9 @@ def test_dimensions(dims, dtype):
     check(masks(LENGTH, "cuda")["strided"], inputs(dims, dtype), most=most)
 
 
-@pytest.mark.parametrize("q_len, kv_len", [(513, 700), (700, 513), (1100, 1100)])
+@pytest.mark.parametrize(
+    "q_len, kv_len", [(513, 700), (700, 513), (1100, 1100), (900, 77), (65, 1000), (197, 197)]
+)
 @pytest.mark.parametrize("dim", [64, 128])
 def test_lengths(q_len, kv_len, dim):
     check(ma.causal & BY_DISTANCE, inputs((dim, dim), torch.bfloat16, q_len, kv_len))

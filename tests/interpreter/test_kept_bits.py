@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(
 @pytest.fixture(autouse=True)
 def bits(monkeypatch):
     monkeypatch.setattr(labels, "_FEWEST_TILES", 0)
-    monkeypatch.setattr(kept, "_FEWEST_ROWS", 130)
+    monkeypatch.setattr(kept, "_FEWEST_PAIRS", 0)
     monkeypatch.setattr(kept, "_MEMORY", Anew())
 
 
@@ -120,7 +120,7 @@ def test_gradients_of_a_bias():
 
 
 def test_short_calls_compute_the_mask():
-    check(ma.causal & BY_DISTANCE, 129, 140)
+    check(ma.causal & BY_DISTANCE, 63, 140)
     assert not kept._MEMORY.made
 
 

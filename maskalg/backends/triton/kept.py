@@ -29,7 +29,8 @@ from .constants import count_constants
 from .launching.compiler import CompilerError, naming_the_compiler
 from .launching.spec import OF_ALL
 
-_FEWEST_ROWS: Final = 512  # fewer pairs are computed as fast
+_FEWEST_POSITIONS: Final = 64  # of either side; decode steps compute fewer
+_FEWEST_PAIRS: Final = 1 << 24  # of all heads; fewer are computed as fast
 _MOST_BITS: Final = 1 << 29  # of whole rows, 64 MiB; of more pairs, partial tiles alone are kept
 _AT_ONCE: Final = 1 << 26  # bytes of rows that are made together
 MOST_OF_TILES: Final = 1 << 29
@@ -129,7 +130,8 @@ def bits_worth(form: Bound, extents: Extents, device: torch.device) -> tuple[Bit
 
     In tiles they serve masks that are remembered alone: the host waits for the number of tiles.
     """
-    if min(extents.q_len, extents.kv_len) < _FEWEST_ROWS:
+    positions = min(extents.q_len, extents.kv_len)
+    if positions < _FEWEST_POSITIONS or _pairs_of(extents) < _FEWEST_PAIRS:
         return "", False
     scattered = ids_are_scattered(form, extents, device)
     if not (scattered or may_cost(form.structure)):

@@ -152,9 +152,19 @@ def test_scattered_ids(name, monkeypatch):
     assert not found(ma.causal & ma.permutation(torch.arange(16384)))
 
 
+@pytest.mark.parametrize(
+    "q_len, kv_len, heads, worth",
+    [(8192, 64, 32, "rows"), (8192, 63, 64, ""), (1024, 1024, 16, "rows"), (1024, 1024, 15, "")],
+)
+def test_bits_serve_many_pairs_of_all_heads(q_len, kv_len, heads, worth):
+    extents = Extents(q_len, kv_len, 1, heads)
+    mask = ma.neighborhood((20, 30), 3)
+    assert kept.bits_worth(bound(mask), extents, torch.device("cpu"))[0] == worth
+
+
 @pytest.mark.parametrize("batch, worth", [(2, "rows"), (60_000, "tiles"), (70_000, "")])
 def test_masks_of_more_entries_than_a_grid_has_places_are_computed(batch, worth):
     last = ma.table(torch.arange(batch) % 7)
     mask = ma.neighborhood((20, 30), 3) & (ma.kv_idx >= last[ma.batch])
-    extents = Extents(600, 600, batch, 1)
+    extents = Extents(600, 600, batch, 64)
     assert kept.bits_worth(bound(mask), extents, torch.device("cpu"))[0] == worth

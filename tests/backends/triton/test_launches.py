@@ -134,7 +134,7 @@ def test_on_hopper(name, monkeypatch, compiled):
 def test_bits_of_a_mask_that_costs(weight, monkeypatch, compiled):
     from maskalg.backends.triton import kept
 
-    for name, new in (("_MEMORY", Anew()), ("_SERVES", {})):
+    for name, new in (("_MEMORY", Anew()), ("_SERVES", {}), ("_FEWEST_PAIRS", 0)):
         monkeypatch.setattr(kept, name, new)
     mask = causal & ((ma.q_idx - ma.kv_idx) % 7 < 3)
     with stub_gpu(monkeypatch, compiled) as launches, warnings.catch_warnings(action="error"):
@@ -146,7 +146,8 @@ def test_bits_that_come_to_take_too_much_memory(monkeypatch, compiled):
     """Launches that are remembered with bits give way to ones that compute the mask."""
     from maskalg.backends.triton import kept
 
-    for name, new in (("_SERVES", {}), ("_MOST_BITS", 1 << 14), ("MOST_OF_TILES", 1 << 14)):
+    limits = {"_FEWEST_PAIRS": 0, "_MOST_BITS": 1 << 14, "MOST_OF_TILES": 1 << 14}
+    for name, new in {"_SERVES": {}, **limits}.items():
         monkeypatch.setattr(kept, name, new)
     word = 0
 
@@ -169,8 +170,10 @@ def test_bits_that_come_to_take_too_much_memory(monkeypatch, compiled):
 
 def test_tables_of_many_lengths_are_forgotten(monkeypatch, compiled):
     """The launches of an expression keep no more tables than memory is allowed for them."""
+    from maskalg.backends.triton import kept
     from maskalg.backends.triton.launching import ready
 
+    monkeypatch.setattr(kept, "_FEWEST_PAIRS", 0)
     for name, new in (("_LARGE", 0), ("_MOST_OF_TABLES", 200_000)):
         monkeypatch.setattr(ready, name, new)
     mask = causal & ((ma.q_idx - ma.kv_idx) % 7 < 3)
@@ -718,6 +721,9 @@ def test_passes_of_a_rank_launch_what_checked_calls_launch(monkeypatch, compiled
 
 def test_few_tiles_are_not_labelled(monkeypatch, compiled):
     """Those of a step of decoding against an attention mask."""
+    from maskalg.backends.triton import kept
+
+    monkeypatch.setattr(kept, "_FEWEST_PAIRS", 0)
     real = torch.arange(2048)[None] >= 300
     mask = causal & ma.padding.from_mask(real)
     q, k, v = inputs(length=2048, queries=1)

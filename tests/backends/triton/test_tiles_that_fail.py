@@ -110,6 +110,7 @@ HEAVY = causal & ((ma.q_idx - ma.kv_idx) % 7 < 3)
 
 def test_masks_are_computed_where_their_bits_cannot_be_made(broken, monkeypatch, tmp_path):
     monkeypatch.setattr(kept, "_SERVES", {})
+    monkeypatch.setattr(kept, "_FEWEST_PAIRS", 0)
     with stub_gpu(monkeypatch, tmp_path, "sm_80") as launches:
         broken.update(kept_bits=99)
         with pytest.warns(UserWarning, match="could not compile the kernel that makes bits"):
@@ -125,6 +126,7 @@ def test_gradients_compute_the_mask_where_their_bits_alone_cannot_be_made(
     broken, monkeypatch, tmp_path
 ):
     monkeypatch.setattr(kept, "_SERVES", {})
+    monkeypatch.setattr(kept, "_FEWEST_PAIRS", 0)
     monkeypatch.setattr(kept, "_MEMORY", Memory(kept.MOST_REMEMBERED, lambda bits: bits.nbytes))
     with stub_gpu(monkeypatch, tmp_path, "sm_80") as launches:
         q, k, v = (torch.randn(1, 4, 512, 64, dtype=torch.bfloat16) for _ in range(3))
