@@ -61,7 +61,7 @@ def outside(kept: torch.Tensor | None, chosen: torch.Tensor) -> torch.Tensor | N
     return None if kept is None else kept & ~chosen
 
 
-StepReader = Callable[[Node, "list[torch.Tensor]"], torch.Tensor]
+StepReader = Callable[[Node, "list[torch.Tensor]", "Environment"], torch.Tensor]
 
 
 @dataclass(frozen=True)
@@ -289,12 +289,12 @@ def _extent(node: Node, env: Environment) -> torch.Tensor:
 
 def _step(node: Node, env: Environment) -> torch.Tensor:
     assert env.step is not None, "closed forms are evaluated with their step tables"
-    return env.step(node, [evaluate(arg, env) for arg in node.args])
+    return env.step(node, [evaluate(arg, env) for arg in node.args], env)
 
 
 def _member(node: Node, env: Environment) -> torch.Tensor:
     assert env.step is not None, "closed forms are evaluated with their sets"
-    return env.step(node, [evaluate(arg, env) for arg in node.args[1:]])
+    return env.step(node, [evaluate(arg, env) for arg in node.args[1:]], env)
 
 
 def _score(node: Node, env: Environment) -> torch.Tensor:

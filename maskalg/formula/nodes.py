@@ -424,23 +424,22 @@ def with_parameters(node: Node, replace: Callable[[Parameter], Parameter]) -> No
 
 def _rewritten(node: Node, other: Callable[[Node, Callable[[Node], Node]], Node]) -> Node:
     """The formula rewritten node by node; a part that occurs in many places is rewritten once."""
-    done: dict[int, Node] = {}
     # A compiled function that asked for identities would be compiled anew for each mask given it.
-    if torch.compiler.is_compiling():
-        return _rewritten_anew(node, other)
-
-    def visit(part: Node) -> Node:
-        found = done.get(id(part))
-        if found is None:
-            found = done[id(part)] = other(part, visit)
-        return found
-
-    return visit(node)
+    return _rewritten_part(node, other, None if torch.compiler.is_compiling() else {})
 
 
-def _rewritten_anew(node: Node, other: Callable[[Node, Callable[[Node], Node]], Node]) -> Node:
-    """The same, a part once for each place."""
-    return other(node, lambda part: _rewritten_anew(part, other))
+def _rewritten_part(
+    part: Node,
+    other: Callable[[Node, Callable[[Node], Node]], Node],
+    done: dict[int, Node] | None,
+) -> Node:
+    """See `_rewritten`; `done` has parts rewritten before, None to rewrite each anew."""
+    found = None if done is None else done.get(id(part))
+    if found is None:
+        found = other(part, lambda each: _rewritten_part(each, other, done))
+        if done is not None:
+            done[id(part)] = found
+    return found
 
 
 def _same(node: Node, args: tuple[Node, ...]) -> Node:

@@ -67,7 +67,7 @@ class KeyRange:
 
 def rows_of(tiling: Tiling) -> Rows:
     """All tiles of queries of a call, for the batch entries and heads that the mask depends on."""
-    values, extents, device = tiling.form.values, tiling.extents, tiling.device
+    extents, device = tiling.extents, tiling.device
     block_q, sizes = tiling.block[0], tiling.shape[:2]
 
     def of_tiles() -> tuple[torch.Tensor, ...]:
@@ -80,17 +80,16 @@ def rows_of(tiling: Tiling) -> Rows:
     indices = dict(zip(("q0", "q1", "batch", "head"), found, strict=True))
     lengths = (extents.q_len, extents.kv_len)
 
-    def step(node: Node, at: list[torch.Tensor]) -> torch.Tensor:
+    def step(node: Node, at: list[torch.Tensor], env: Environment) -> torch.Tensor:
         if node.op == "step":
-            return read_step(node, values, at)
-        members = position_set(node.args[0], "q_idx", lengths, environment)
+            return read_step(node, env.values, at)
+        members = position_set(node.args[0], "q_idx", lengths, env)
         row = (at[0], at[1])
         if node.data == "next":
             return members.first_from(row, at[2])
         return members.last_until(row, at[2])
 
-    environment = Environment(indices, values, step=step)
-    return Rows(environment, extents)
+    return Rows(Environment(indices, tiling.form.values, step=step), extents)
 
 
 def key_range(span: Span, rows: Rows) -> KeyRange:

@@ -7,6 +7,7 @@ import os
 import struct
 import threading
 import warnings
+from array import array
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -184,8 +185,8 @@ def forward(call: Call, kernel: Kernel, lse_wanted: bool) -> tuple[torch.Tensor,
     out = empty_result(call.query, call.value.shape[-1])
     lse = torch.empty(shape[:3] if lse_wanted else (0,), dtype=torch.float32, device="cpu")
     arguments, _held = _arguments(call, kernel, out, lse if lse_wanted else None)
-    packed = (ctypes.c_int64 * len(arguments))(*arguments)
-    if cast(ctypes.CDLL, _loop()).maskalg_forward(packed):
+    packed = array("q", arguments)
+    if cast(ctypes.CDLL, _loop()).maskalg_forward(_address_of(packed)):
         raise MemoryError(_NO_MEMORY)
     return out, lse
 
@@ -206,10 +207,14 @@ def backward(
     for tensor in (gradient, *found):
         arguments += [tensor.data_ptr(), *tensor.stride()]
     arguments += [0 if of_lse is None else of_lse.data_ptr(), stats.data_ptr(), call.part]
-    packed = (ctypes.c_int64 * len(arguments))(*arguments)
-    if cast(ctypes.CDLL, _loop()).maskalg_backward(packed):
+    packed = array("q", arguments)
+    if cast(ctypes.CDLL, _loop()).maskalg_backward(_address_of(packed)):
         raise MemoryError(_NO_MEMORY)
     return found
+
+
+def _address_of(numbers: array[int]) -> ctypes.c_void_p:
+    return ctypes.c_void_p(numbers.buffer_info()[0])
 
 
 def _arguments(
@@ -218,7 +223,7 @@ def _arguments(
     """`Call` of skeleton.cpp without the backward pass, and objects that must outlive the call."""
     query, key, value, extents = call.query, call.key, call.value, call.extents
     numbers, held = _numbers(call.form, bounded=bool(kernel.bounds))
-    packed = (ctypes.c_int64 * max(len(numbers), 1))(*numbers)
+    packed = array("q", numbers)
     sizes = dependence(call.form.structure.mask, call.form, extents)
     arguments = [
         *(_DTYPES[query.dtype], extents.batch, extents.heads, key.shape[1]),
@@ -228,7 +233,7 @@ def _arguments(
     for tensor in (query, key, value, out):
         arguments += [tensor.data_ptr(), *tensor.stride()]
     arguments += [
-        *(0 if lse is None else lse.data_ptr(), ctypes.addressof(packed), kernel.bounds),
+        *(0 if lse is None else lse.data_ptr(), _address_of(packed).value or 0, kernel.bounds),
         *(kernel.hooks.touched, kernel.hooks.unfull, sizes.batch, sizes.heads),
         *kernel.addresses,
     ]

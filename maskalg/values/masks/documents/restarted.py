@@ -150,19 +150,21 @@ def _restarted(mask: Node, query: Node, start: Node) -> Node:
 
     Query and key share a document, and so its start: their distance does not change.
     """
+    return _moved(mask, query, start)
 
-    def moved(node: Node, by: Node | None = None) -> Node:
-        def replace(node: Node) -> Node | None:
-            if by is not None and node.op in ("ge", "gt", "eq") and by_distance(node):
-                return moved(node)
-            if node.op != "index" or node.data not in ("q_idx", "kv_idx"):
-                return None
-            place = query if node.data == "q_idx" else node
-            return place if by is None else nodes.subtract(place, by)
 
-        return nodes.substitute(node, replace)
+def _moved(node: Node, query: Node, by: Node | None) -> Node:
+    """See `_restarted`; positions are counted from 0 without `by`."""
 
-    return moved(mask, start)
+    def replace(node: Node) -> Node | None:
+        if by is not None and node.op in ("ge", "gt", "eq") and by_distance(node):
+            return _moved(node, query, None)
+        if node.op != "index" or node.data not in ("q_idx", "kv_idx"):
+            return None
+        place = query if node.data == "q_idx" else node
+        return place if by is None else nodes.subtract(place, by)
+
+    return nodes.substitute(node, replace)
 
 
 def _last_ahead(ids: torch.Tensor, kv_ids: torch.Tensor) -> torch.Tensor:
