@@ -16,6 +16,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import reduce
 from math import copysign, inf
 from typing import Final, TypeAlias
 
@@ -56,11 +57,13 @@ def _mod(parts: list[Interval]) -> Interval | None:
 
 
 def _least(parts: list[Interval]) -> Interval:
-    return min(low for low, _ in parts), min(high for _, high in parts)
+    low, high = (reduce(torch.sym_min, ends) for ends in zip(*parts, strict=True))
+    return low, high
 
 
 def _most(parts: list[Interval]) -> Interval:
-    return max(low for low, _ in parts), max(high for _, high in parts)
+    low, high = (reduce(torch.sym_max, ends) for ends in zip(*parts, strict=True))
+    return low, high
 
 
 def _bitand(parts: list[Interval]) -> Interval | None:

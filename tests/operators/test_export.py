@@ -13,6 +13,7 @@ from maskalg.engine.recent import Recent
 from .cases import assert_equal, ids_of, inputs
 
 LENGTH = torch.export.Dim("length", min=2, max=4096)
+SIDES = ("query", "key", "value")
 SHAPES = ({2: LENGTH}, {2: LENGTH}, {2: LENGTH}, {0: LENGTH})
 
 
@@ -62,6 +63,26 @@ def test_numbers_that_follow_lengths(strict):
     for length in (70, 101, 12):
         arguments = example(length, 7)
         assert_equal([exported.module()(*arguments)], [Middle()(*arguments)])
+
+
+BOUNDED = {
+    "t5": lambda: causal + ma.t5(torch.rand(32, 4), bidirectional=False),
+    "relative": lambda: ma.sliding(40) + ma.relative(torch.rand(4, 9)),
+    "minimum": lambda: causal & (ma.table(torch.arange(9) % 3)[ma.minimum(ma.kv_idx, 8)] < 2),
+}
+"""Scores whose tables have fewer entries than there are positions."""
+
+
+@pytest.mark.parametrize("name", list(BOUNDED))
+def test_bounded_positions_give_no_limits_to_lengths(name):
+    torch.manual_seed(0)
+    layer = ma.nn.Attention(BOUNDED[name]())
+    exported = torch.export.export(
+        layer, example(70)[:3], dynamic_shapes={name: {2: LENGTH} for name in SIDES}, strict=True
+    )
+    for length in (300, 70, 5):
+        arguments = example(length)[:3]
+        assert_equal([exported.module()(*arguments)], [layer(*arguments)])
 
 
 def test_saved_and_loaded_where_the_structure_is_new(monkeypatch):
