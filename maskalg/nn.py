@@ -23,15 +23,19 @@ _ATTRIBUTES: Final = (
 )
 
 
+_ARGUMENTS: Final = ("query", "key", "value", "mask", "return_lse")
+
+
 class Attention(torch.nn.Module):
     """Attention under a fixed score expression.
 
     Tensors of the expression become part of the module under their names in `score.parameters`: an
-    `nn.Parameter` (learned slopes, a learned table) as a parameter, any other tensor as a buffer. A
-    name that modules use themselves, such as "forward", gets an underscore: `forward_`. Tables
-    computed from other tensors of the expression are left out, and follow those. The tensors
-    move with `.to()` and are saved by `state_dict()`; each call computes with the tensors that the
-    module then holds. Numbers (windows, caps) belong to the expression.
+    `nn.Parameter` (learned slopes, a learned table) as a parameter, any other tensor as a buffer,
+    which is saved unless it is an `nn.Buffer` with `persistent=False`. A name that modules use
+    themselves, such as "forward", gets an underscore: `forward_`. Tables computed from other
+    tensors of the expression are left out, and follow those. The tensors move with `.to()` and are
+    saved by `state_dict()`; each call computes with the tensors that the module then holds. Numbers
+    (windows, caps) belong to the expression.
 
     Args:
         score: a mask, a bias, or `mask + bias`; None keeps everything.
@@ -83,7 +87,7 @@ class Attention(torch.nn.Module):
             if isinstance(tensor, torch.nn.Parameter):
                 self.register_parameter(name, tensor)
             else:
-                self.register_buffer(name, tensor)
+                self.register_buffer(name, tensor, getattr(tensor, "persistent", True))
         self._score = _Held(expression, tensors, places[: len(tensors)])
         self._weight = _Held(weight, weight.tensors, places[len(tensors) :])
 
@@ -98,8 +102,9 @@ class Attention(torch.nn.Module):
         key: torch.Tensor,
         value: torch.Tensor,
         mask: Expression | None = None,
-        *,
+        *more: NoReturn,
         return_lse: bool = False,
+        **named: NoReturn,
     ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
         """`[batch, heads, q_len, value_dim]`, as `maskalg.attention` returns it.
 
@@ -109,7 +114,12 @@ class Attention(torch.nn.Module):
             value: `[batch, kv_heads, kv_len, value_dim]`.
             mask: a mask, a bias, or `mask + bias` for this call alone, such as `document(ids)`.
             return_lse: return `(out, lse)`, as `maskalg.attention` does.
+
+        Raises:
+            TypeError: more arguments, such as `attn_mask`; the message says what to write.
         """
+        if more or named:
+            raise errors.other_arguments(more, named, _ARGUMENTS, "ma.nn.Attention")
         score: Expression = self.score
         if mask is not None:
             score = _joined(score, mask)

@@ -172,6 +172,20 @@ def test_a_learned_weight(weight):
     assert torch.equal(compiled(*inputs()), wanted)
 
 
+def test_a_buffer_that_is_not_saved():
+    ids = torch.nn.Buffer(torch.arange(6) // 2, persistent=False)
+    layer = ma.nn.Attention(causal & document(ids))
+    assert not layer.state_dict() and layer.ids is ids
+
+
+def test_other_arguments_of_a_call_are_refused():
+    layer, query = ma.nn.Attention(causal), torch.zeros(1, 1, 4, 8)
+    with pytest.raises(TypeError, match=r"no argument attn_mask: the fourth argument is ma\.dense"):
+        layer(query, query, query, attn_mask=torch.ones(4, 4, dtype=torch.bool))
+    with pytest.raises(TypeError, match="1 more were given"):
+        layer(query, query, query, causal, 0.1)
+
+
 def test_other_arguments_are_refused():
     with pytest.raises(ma.MaskTypeError, match="weight must be a weight function"):
         ma.nn.Attention(weight="sigmoid")
