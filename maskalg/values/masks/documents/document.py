@@ -278,9 +278,8 @@ def packed_ids(
     known = None if torch.compiler.is_compiling() else _documents(cu_seqlens)
     cu_seqlens = cu_seqlens if device is None else cu_seqlens.to(device)
     cu_seqlens = cu_seqlens.cummax(dim=-1).values
-    places = torch.arange(length, device=cu_seqlens.device, dtype=cu_seqlens.dtype)
-    if cu_seqlens.ndim > 1:
-        places = places.expand(*cu_seqlens.shape[:-1], length).contiguous()
+    first = torch.zeros_like(cu_seqlens[..., :1])
+    places = first + torch.arange(length, device=first.device, dtype=first.dtype)
     ids = torch.searchsorted(cu_seqlens, places, right=True, out_int32=True)
     if known is not None:
         note_documents(ids, *known)
