@@ -27,7 +27,7 @@ def dense(node, form):
 
 
 def environment(form, places):
-    step = lambda node, indices: read_step(node, form.values, indices)  # noqa: E731
+    step = lambda node, indices, env: read_step(node, env.values, indices)  # noqa: E731
     return Environment(places, form.values, step=step)
 
 
