@@ -94,6 +94,23 @@ def test_other_weights(weight):
     check(causal & sliding(9), tensors, ROWS, bias=ma.alibi(slopes), learned=[slopes], **given)
 
 
+@pytest.mark.parametrize("weight", [ma.sigmoid, lambda _: ma.relu], ids=["sigmoid", "relu"])
+def test_learned_tables_under_weights_of_half_precision(weight):
+    """The output is no part of their gradients, rounded or not."""
+    slopes, bias = torch.rand(2, requires_grad=True), torch.zeros(2, requires_grad=True)
+    given = {"weight": weight(bias), "lse": False, "backend": "triton", "queries": NAN}
+    learned = [slopes, bias] if given["weight"].tensors else [slopes]
+    tensors = inputs(torch.float16, heads=(2, 1))
+    check(
+        causal & sliding(9),
+        tensors,
+        ([], [], [], []),
+        bias=ma.alibi(slopes),
+        learned=learned,
+        **given,
+    )
+
+
 @pytest.mark.parametrize("scale", [0.7, -0.3, 0.0])
 def test_scales(scale):
     check(causal & sliding(9), inputs(heads=(1, 1)), ROWS, scale=scale, backend="triton")

@@ -65,8 +65,9 @@ def with_finite_gradients(call: Call, saved: Saved, change: Change) -> tuple[Cal
     weighted = call.weight.formula is not None
     found = _finite((query, gradient, out), (0, 0, 0), (lse, of_lse, *rows), weighted)
     if not normalised:
-        call = call._replace(weight=replace(call.weight, normalised=True))
-        found[2].zero_()  # from which the divisor's gradient is computed
+        # The output stands for the gradient of the divisor, which is none: not for these weights.
+        call = call._replace(weight=replace(call.weight, normalised=True), part=True)
+        found[2].zero_()
     return call._replace(query=found[0]), (found[2], rows[0]), (found[1], rows[1])
 
 
