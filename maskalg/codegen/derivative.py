@@ -60,11 +60,14 @@ def _where(node: Node) -> Node:
 
 
 def _extremum(node: Node) -> Node:
-    """The derivative of the smallest (largest) argument; of the first one at a tie."""
+    """The derivative of the smallest (largest) argument; at a tie half of both, as in torch."""
     result, chosen = derivative(node.args[0]), node.args[0]
     for arg in node.args[1:]:
-        greater = nodes.gt(arg, chosen) if node.op == "max" else nodes.gt(chosen, arg)
-        result = nodes.where(greater, derivative(arg), result)
+        larger, smaller = (arg, chosen) if node.op == "max" else (chosen, arg)
+        of_arg = derivative(arg)
+        tied = nodes.mul(nodes.const(0.5), nodes.add(result, of_arg))
+        result = nodes.where(nodes.gt(smaller, larger), result, tied)
+        result = nodes.where(nodes.gt(larger, smaller), of_arg, result)
         chosen = nodes.maximum(chosen, arg) if node.op == "max" else nodes.minimum(chosen, arg)
     return result
 

@@ -55,6 +55,21 @@ def test_steep_biases_of_dropped_pairs():
         torch.testing.assert_close(found.double(), want, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("bounded", [ma.maximum, ma.minimum])
+def test_gradients_where_two_arguments_are_equal(bounded):
+    """Each has half of them, as in torch."""
+    found = []
+    for backend in ("triton", "cpu", "reference"):
+        torch.manual_seed(1)
+        limit = torch.tensor([9.0], requires_grad=True)
+        inputs = [torch.randn(1, 1, 20, 16) for _ in range(3)]
+        bias = ma.bias(bounded(ma.table(limit)[0], ma.q_idx + 0.0) * ma.kv_idx / 10)
+        out = ma.attention(*inputs, ma.causal + bias, backend=backend)
+        found.append(torch.autograd.grad((out * torch.linspace(-1, 1, 16)).sum(), limit)[0])
+    for other in found[1:]:
+        torch.testing.assert_close(found[0], other, rtol=1e-4, atol=1e-6)
+
+
 @pytest.mark.parametrize("mean", [0.0, 2.0])
 def test_gradients_in_16_bits_are_those_of_the_inputs(mean):
     """What rounding took from the output must not stay."""
