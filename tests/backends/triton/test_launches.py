@@ -719,6 +719,29 @@ def test_passes_of_a_rank_launch_what_checked_calls_launch(monkeypatch, compiled
         assert all(others[-1] for _, made in kinds for others in made.values())
 
 
+def test_kernels_of_learned_tables_are_compiled_side_by_side(monkeypatch, compiled):
+    """Those that are launched are those that were compiled, whatever their sums are."""
+    from maskalg.backends.triton.families import entries
+
+    together, launched, fits = [], [], entries.that_fits
+    monkeypatch.setattr(entries, "compile_together", together.extend)
+
+    def fitting(*args):
+        launched.append(fits(*args))
+        return launched[-1]
+
+    monkeypatch.setattr(entries, "that_fits", fitting)
+    slopes, by_distance = torch.rand(4, requires_grad=True), torch.rand(4, 65, requires_grad=True)
+    by_key = torch.rand(200, requires_grad=True)
+    bias = ma.alibi(slopes) + ma.relative(by_distance) + ma.key_bias(by_key)
+    q, k, v = (torch.zeros(1, 4, 200, 64, dtype=torch.float32) for _ in range(3))
+    with stub_gpu(monkeypatch, compiled):
+        out = ma.attention(q, k, v, causal + bias, backend="triton")
+        torch.autograd.grad(out.sum(), (slopes, by_distance, by_key))
+    keys = {launch.key for launch in launched}
+    assert keys == {launch.key for launch in together} and len(keys) >= 3
+
+
 def test_few_tiles_are_not_labelled(monkeypatch, compiled):
     """Those of a step of decoding against an attention mask."""
     from maskalg.backends.triton import kept

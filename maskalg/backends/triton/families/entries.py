@@ -7,6 +7,7 @@ fits: additions of integers give the same result in any order.
 from __future__ import annotations
 
 import math
+from collections.abc import Hashable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final, cast
@@ -22,7 +23,7 @@ from ...call import Call
 from ..arguments import describable, hooked, numbers_of
 from ..constants import hook_constants, tile_constants
 from ..launching.fitting import that_fits
-from ..launching.launch import Launch
+from ..launching.launch import Launch, compile_together, variant_of
 from ..launching.spec import KEYS_AND_VALUES, KernelSpec, Sizes
 from .rows import BackwardPass
 
@@ -44,10 +45,19 @@ def table_gradients(
     }
     if of.grad_out.numel() and call.extents.kv_len:
         found = entries_of(call.form.structure, slots, style)
+        _compile(of, found)
         of = _with_whole_products(of, found)
         for entry in found:
             sums[entry.slot.index] += _of_reading(call, entry, _Launch(of, entry))
     return {i: sums[i].to(table.dtype) for i, table in tables.items()}
+
+
+def _compile(of: BackwardPass, entries: tuple[Entry, ...]) -> None:
+    """Compile the kernels of all reads side by side, before the first pass launches them."""
+    launches = (launch for entry in entries for launch in _Launch(of, entry).to_compile())
+    first = next(launches, None)
+    if first is not None and variant_of(first) is None:
+        compile_together([first, *launches])
 
 
 def _with_whole_products(of: BackwardPass, entries: tuple[Entry, ...]) -> BackwardPass:
@@ -165,11 +175,28 @@ class _Launch:
         # Gradients that are not finite have no unit; they are not finite here either.
         return torch.where(largest.isfinite(), sums, float("nan"))
 
+    def to_compile(self) -> Iterator[Launch]:
+        """Launches of all modes with their first tiles, of tensors that stand for the sums."""
+        mode, device = self.entry.mode, self.call.query.device
+        number = torch.empty(1, dtype=torch.float32, device=device)
+        whole = torch.empty(1, dtype=torch.int64, device=device)
+        if mode == "rows":
+            yield next(self._with_tiles(mode, number, None))
+            return
+        yield next(self._with_tiles(mode, whole, number))
+        if self._is_measured:
+            yield next(self._with_tiles("largest", number, None))
+
+    @property
+    def _is_measured(self) -> bool:
+        """Whether a kernel measures how large parts of the sums are."""
+        return not self.entry.constant or self.call.weight.formula is not None
+
     def _largest(self) -> tuple[torch.Tensor, int]:
         """An upper limit of the parts, and of how many of that size are added up."""
         extents = self.call.extents
         rows = extents.batch * extents.heads * extents.q_len
-        if not self.entry.constant or self.call.weight.formula is not None:
+        if self._is_measured:
             return self.numbers("largest").amax(), rows * extents.kv_len
         # |dO . v - delta| <= |dO| |v| + |delta|, and the weights of a query sum up to 1.
         norms = [
@@ -179,18 +206,27 @@ class _Launch:
         return norms[0] * norms[1] + self.of.rows.delta.abs().amax(), rows
 
     def _run(self, mode: str, sums: torch.Tensor, unit: torch.Tensor | None) -> None:
-        call, entry = self.call, self.entry
+        launch = that_fits(("entries", *self._of(mode)), self._with_tiles(mode, sums, unit))
+        assert launch is not None  # tables have a tile of each kind
+        launch.run()
+
+    def _of(self, mode: str) -> tuple[Hashable, ...]:
+        weighted, device = self.constants["WEIGHTED"], self.call.query.device
+        return (self.entry, mode, *self.of.plan.shape.values(), self.tma, weighted, device)
+
+    def _with_tiles(
+        self, mode: str, sums: torch.Tensor, unit: torch.Tensor | None
+    ) -> Iterator[Launch]:
+        """The launches of a mode, by tiles in the order to try."""
         fixed = self.constants | {"MODE": mode}
         given = self.of.tensors | {"sums": sums, "unit": unit}
-        weighted, device = fixed["WEIGHTED"], call.query.device
-        of = (entry, mode, *self.of.plan.shape.values(), self.tma, weighted, device)
-        reads = hooked(entry.hooks, call)
+        reads = hooked(self.entry.hooks, self.call)
 
         def with_tile(tile: Tile) -> Launch:
             return Launch(
                 ENTRIES,
-                of,
-                call,
+                self._of(mode),
+                self.call,
                 given,
                 partial(_sizes, tile),
                 lambda: fixed | tile_constants(tile),
@@ -199,9 +235,7 @@ class _Launch:
                 tile=tile,
             )
 
-        launch = that_fits(("entries", *of), map(with_tile, in_turn(self.of.plan.entry_tiles)))
-        assert launch is not None  # tables have a tile of each kind
-        launch.run()
+        return map(with_tile, in_turn(self.of.plan.entry_tiles))
 
 
 def _sizes(tile: Tile, call: Call) -> Sizes:

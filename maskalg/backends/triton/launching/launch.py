@@ -7,6 +7,7 @@ after the first time, the variant is launched directly.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -268,7 +269,7 @@ def compile_together(launches: Sequence[Launch]) -> None:
         with suppress(Exception):
             launch.kernel.warmup(*arguments, grid=launch.programs, **constants)
 
-    with ThreadPoolExecutor(len(missing)) as threads:
+    with ThreadPoolExecutor(min(len(missing), os.cpu_count() or 1)) as threads:
         list(threads.map(compile_one, missing))
 
 
