@@ -83,8 +83,11 @@ def entry_of(node: Node) -> Node | None:
 def adds_to_entry(node: Node) -> bool:
     """Whether something is added to an integer that may be as large as an entry.
 
-    A quotient of a sum is computed from the quotient of its entry (`codegen/text/integers.py`).
+    A quotient of a sum is computed from the quotient of its entry (`codegen/text/integers.py`), and
+    an index is clamped to the ends of its table.
     """
+    if node.op in ("read", "step", "member"):
+        return False
     if node.op in ("floordiv", "mod") and entry_of(node.args[0]) is not None:
         return may_stay_as_large(node) or adds_to_entry(node.args[1])
     return (node.op == "add" and holds_entry(node)) or any(map(adds_to_entry, node.args))

@@ -74,6 +74,15 @@ def cases():
         "reach": ((q_idx - kv_idx) // 16 <= w, lambda h, q, k: (q - k) // 16 <= c[h]),
         "sums": (x + 5 > y, lambda h, q, k: a[q] + 5 > b[k]),
         "equal sums": (x + v == y + w, lambda h, q, k: a[q] + d[h] == b[k] + c[h]),
+        # Indices are clamped, whatever is added to them.
+        "moved ids": (
+            ma.document(torch.tensor(a)).shift(q=torch.tensor([3])),
+            lambda h, q, k: a[min(q + 3, LENGTH - 1)] == a[k],
+        ),
+        "moved, and far": (
+            table(torch.tensor(a), "x")[q_idx + w] >= y,
+            lambda h, q, k: a[min(q + c[h], LENGTH - 1)] >= b[k],
+        ),
         "quotients": ((x * 3) // 7 >= y * 2, lambda h, q, k: (a[q] * 3) // 7 >= b[k] * 2),
         "remainders": ((x + y) % 5 > 2, lambda h, q, k: (a[q] + b[k]) % 5 > 2),
         "squares": (x * y >= v + q_idx, lambda h, q, k: a[q] * b[k] >= d[h] + q),

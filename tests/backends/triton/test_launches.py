@@ -719,6 +719,14 @@ def test_passes_of_a_rank_launch_what_checked_calls_launch(monkeypatch, compiled
         assert all(others[-1] for _, made in kinds for others in made.values())
 
 
+def test_ids_of_64_bits_are_read_at_moved_places_as_at_others(monkeypatch, compiled):
+    """What is added to an index makes no entry longer."""
+    mask = (causal & document(IDS.long())).shift(q=torch.tensor([512]))
+    q, k, v = inputs(length=1024, queries=512)
+    with stub_gpu(monkeypatch, compiled, "sm_90"):
+        assert ma.explain(q, k, v, mask, backend="triton").tier == "Gluon on Hopper, forward"
+
+
 def test_kernels_of_learned_tables_are_compiled_side_by_side(monkeypatch, compiled):
     """Those that are launched are those that were compiled, whatever their sums are."""
     from maskalg.backends.triton.families import entries
