@@ -1,4 +1,4 @@
-"""The derivative of a bias with respect to the score, as a formula: one rule for each operation."""
+"""The derivative of a bias by the score or by an entry, as a formula: a rule for each operation."""
 
 from __future__ import annotations
 
@@ -13,58 +13,62 @@ _ZERO = nodes.const(0.0)
 _ONE = nodes.const(1.0)
 
 
-def derivative(bias: Node) -> Node:
+def derivative(bias: Node, by: Node = nodes.SCORE) -> Node:
     """f'(s) of a bias f(s); the constant 1 if the bias is additive.
+
+    Args:
+        by: s: the score, or a read of a table.
 
     Raises:
         NotImplementedError: an operation without a rule; the message names this file.
     """
-    if bias.op == "score":
+    if bias == by:
         return _ONE
-    if "score" not in bias.ops():
+    if bias.kind != "real" or bias.op == "read" or by.op not in bias.ops():
         return _ZERO
     rule = _RULES.get(bias.op)
     if rule is None:
         raise NotImplementedError(f"no derivative of {bias.op!r}: add it to codegen/derivative.py")
-    return rule(bias)
+    return rule(bias, by)
 
 
-def _sum(node: Node) -> Node:
-    parts = [derivative(arg) for arg in node.args]
+def _sum(node: Node, by: Node) -> Node:
+    parts = [derivative(arg, by) for arg in node.args]
     return nodes.add(*[part for part in parts if part != _ZERO] or [_ZERO])
 
 
-def _product(node: Node) -> Node:
+def _product(node: Node, by: Node) -> Node:
     terms = []
     for place, factor in enumerate(node.args):
-        slope = derivative(factor)
+        slope = derivative(factor, by)
         if slope != _ZERO:
             others = node.args[:place] + node.args[place + 1 :]
             terms.append(nodes.mul(*others, slope) if slope != _ONE else nodes.mul(*others))
     return nodes.add(*terms)
 
 
-def _quotient(node: Node) -> Node:
+def _quotient(node: Node, by: Node) -> Node:
     top, bottom = node.args
-    slope = nodes.divide(derivative(top), bottom)
-    change = derivative(bottom)
+    slope = nodes.divide(derivative(top, by), bottom)
+    change = derivative(bottom, by)
     if change == _ZERO:
         return slope
     lost = nodes.divide(nodes.mul(top, change), nodes.mul(bottom, bottom))
     return nodes.subtract(slope, lost)
 
 
-def _where(node: Node) -> Node:
+def _where(node: Node, by: Node) -> Node:
     condition, then, otherwise = node.args
-    return nodes.where(condition, derivative(then), derivative(otherwise))
+    return nodes.where(condition, derivative(then, by), derivative(otherwise, by))
 
 
-def _extremum(node: Node) -> Node:
-    """The derivative of the smallest (largest) argument; at a tie half of both, as in torch."""
-    result, chosen = derivative(node.args[0]), node.args[0]
+def _extremum(node: Node, by: Node) -> Node:
+    """The derivative of the smallest (largest) argument, two by two: half of both at a tie, as in
+    torch."""
+    result, chosen = derivative(node.args[0], by), node.args[0]
     for arg in node.args[1:]:
         larger, smaller = (arg, chosen) if node.op == "max" else (chosen, arg)
-        of_arg = derivative(arg)
+        of_arg = derivative(arg, by)
         tied = nodes.mul(nodes.const(0.5), nodes.add(result, of_arg))
         result = nodes.where(nodes.gt(smaller, larger), result, tied)
         result = nodes.where(nodes.gt(larger, smaller), of_arg, result)
@@ -72,20 +76,20 @@ def _extremum(node: Node) -> Node:
     return result
 
 
-def _call(node: Node) -> Node:
+def _call(node: Node, by: Node) -> Node:
     x = node.args[0]
     outer = function_of(node).derivative(node, x)
-    inner = derivative(x)
+    inner = derivative(x, by)
     if _ZERO in (outer, inner):
         return _ZERO
     return outer if inner == _ONE else nodes.mul(outer, inner)
 
 
-def _power(node: Node) -> Node:
+def _power(node: Node, by: Node) -> Node:
     """b c**(b - 1) c' + c**b log(c) b'; the second term for positive bases alone."""
     base, exponent = node.args
     terms = []
-    of_base, of_exponent = derivative(base), derivative(exponent)
+    of_base, of_exponent = derivative(base, by), derivative(exponent, by)
     if of_base != _ZERO:
         lower = nodes.power(base, nodes.subtract(exponent, _ONE))
         terms.append(nodes.mul(exponent, lower, of_base))
@@ -94,15 +98,15 @@ def _power(node: Node) -> Node:
     return nodes.add(*terms)
 
 
-def _flat(node: Node) -> Node:
+def _flat(node: Node, by: Node) -> Node:
     return _ZERO
 
 
-def _opaque(node: Node) -> Node:
+def _opaque(node: Node, by: Node) -> Node:
     raise opaque_on_gpu(str(node.data), node.kind == "bool")
 
 
-_RULES: dict[str, Callable[[Node], Node]] = {
+_RULES: dict[str, Callable[[Node, Node], Node]] = {
     "add": _sum,
     "mul": _product,
     "div": _quotient,

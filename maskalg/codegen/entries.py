@@ -7,7 +7,6 @@ from functools import lru_cache
 from typing import Literal, cast
 
 from ..engine.normal_form import Structure
-from ..formula import nodes
 from ..formula.nodes import Node
 from ..formula.parameters import Slot
 from ..formula.separation import by_distance
@@ -53,7 +52,7 @@ def entries_of(structure: Structure, slots: tuple[int, ...], style: Style) -> tu
 
 def _entry(structure: Structure, reading: Node, style: Style) -> Entry:
     mode = _mode(reading)
-    change = _change(structure.bias, reading)
+    change = derivative(structure.bias, reading)
     constant = change.op == "const" and change.data == 1
     formulas: list[Formula] = []
     if not constant:
@@ -71,17 +70,6 @@ def _mode(reading: Node) -> Mode:
     if "q_idx" not in indices:
         return "columns"
     return "distances" if all(by_distance(arg) for arg in reading.args) else "pairs"
-
-
-def _change(bias: Node, reading: Node) -> Node:
-    """The derivative of the bias by the entry: `derivative` with score and entry exchanged."""
-
-    def exchanged(node: Node) -> Node | None:
-        if node == reading:
-            return nodes.SCORE
-        return reading if node.op == "score" else None
-
-    return nodes.substitute(derivative(nodes.substitute(bias, exchanged)), exchanged)
 
 
 def _placed(reading: Node, text: TritonText) -> tuple[str, ...]:

@@ -68,6 +68,13 @@ def _bell(y: Node, x: Node) -> Node:
     return nodes.mul(nodes.const(2.0 / math.sqrt(math.pi)), bell)
 
 
+def _sign(y: Node, x: Node) -> Node:
+    """1 or -1, and 0 at 0, as in torch."""
+    of_negative = nodes.where(nodes.gt(_ZERO, x), nodes.const(-1.0), _ZERO)
+    return nodes.where(nodes.gt(x, _ZERO), _ONE, of_negative)
+
+
+_ZERO: Final = nodes.const(0.0)
 _ONE: Final = nodes.const(1.0)
 
 FUNCTIONS: Final = {
@@ -126,7 +133,7 @@ FUNCTIONS: Final = {
         finite=True,
     ),
     "abs": Function(
-        torch.abs, lambda y, x: nodes.where(nodes.gt(nodes.const(0.0), x), nodes.const(-1.0), _ONE),
+        torch.abs, _sign,
         r"\left\lvert {} \right\rvert", "tl.abs({})", "__builtin_fabsf({})", "f(Math.abs({}))",
         same_everywhere=True, finite=True,
     ),
