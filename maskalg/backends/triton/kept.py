@@ -79,12 +79,17 @@ class BitsLayout(NamedTuple):
     @property
     def words(self) -> int:
         """Integers of 32 bits in a row."""
-        return -(-self.columns // _LONGEST_TILE) * _LONGEST_TILE // 32
+        return _columns_kept(self.columns) // 32
 
     @property
     def size(self) -> tuple[int, int, int]:
         """Members, rows and columns."""
         return math.prod(self.members), self.rows, self.columns
+
+
+def _columns_kept(columns: int) -> int:
+    """The columns of a row of bits, which ends with a whole tile."""
+    return -(-columns // _LONGEST_TILE) * _LONGEST_TILE
 
 
 def bits_layout(form: Bound, extents: Extents, rows: Of, *, tiled: bool) -> BitsLayout:
@@ -130,18 +135,18 @@ def bits_worth(form: Bound, extents: Extents, device: torch.device) -> tuple[Bit
 
     In tiles they serve masks that are remembered alone: the host waits for the number of tiles.
     """
-    positions = min(extents.q_len, extents.kv_len)
-    if positions < _FEWEST_POSITIONS or _pairs_of(extents) < _FEWEST_PAIRS:
+    q_len, kv_len = extents.q_len, extents.kv_len
+    if min(q_len, kv_len) < _FEWEST_POSITIONS or _pairs_of(extents) < _FEWEST_PAIRS:
         return "", False
     scattered = ids_are_scattered(form, extents, device)
     if not (scattered or may_cost(form.structure)):
         return "", False
     told = dependence(form.structure.mask, form, extents)
     members = told.batch * told.heads
-    if members * extents.q_len * extents.kv_len <= _MOST_BITS:
-        return "rows", scattered
     if members > _MOST_MEMBERS:
         return "", False
+    if members * max(q_len * _columns_kept(kv_len), kv_len * _columns_kept(q_len)) <= _MOST_BITS:
+        return "rows", scattered
     kept = memorable(form.tables) and not captured(device)
     return ("tiles", scattered) if kept else ("", False)
 

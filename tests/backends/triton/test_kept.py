@@ -162,9 +162,16 @@ def test_bits_serve_many_pairs_of_all_heads(q_len, kv_len, heads, worth):
     assert kept.bits_worth(bound(mask), extents, torch.device("cpu"))[0] == worth
 
 
-@pytest.mark.parametrize("batch, worth", [(2, "rows"), (60_000, "tiles"), (70_000, "")])
-def test_masks_of_more_entries_than_a_grid_has_places_are_computed(batch, worth):
+@pytest.mark.parametrize(
+    "length, batch, worth",
+    [
+        (600, 2, "rows"), (600, 60_000, "tiles"), (600, 70_000, ""),
+        (64, 30_000, "rows"), (64, 33_000, "tiles"), (64, 70_000, ""),
+    ],
+)  # fmt: skip
+def test_masks_of_more_entries_than_a_grid_has_places_are_computed(length, batch, worth):
+    """Rows of 64 keys take the memory of 256."""
     last = ma.table(torch.arange(batch) % 7)
     mask = ma.neighborhood((20, 30), 3) & (ma.kv_idx >= last[ma.batch])
-    extents = Extents(600, 600, batch, 64)
+    extents = Extents(length, length, batch, 64)
     assert kept.bits_worth(bound(mask), extents, torch.device("cpu"))[0] == worth
