@@ -10,6 +10,7 @@ import math
 from collections.abc import Hashable, Iterator
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from typing import Any, Final, cast
 
 import torch
@@ -31,6 +32,7 @@ ENTRIES: Final = KernelSpec("maskalg_kernels.entries.backward_entries", KEYS_AND
 
 _BITS: Final = 61  # of a sum, below the sign
 _LARGEST_EXPONENT: Final = 100  # of a unit that float32 holds
+_NUMBERS: Final = ("rows", "largest", "products")  # modes that give a number for each query
 _WIDENED: Final = 1 << 24  # elements of which float32 copies are made at a time
 
 
@@ -45,39 +47,50 @@ def table_gradients(
     }
     if of.grad_out.numel() and call.extents.kv_len:
         found = entries_of(call.form.structure, slots, style)
-        _compile(of, found)
-        of = _with_whole_products(of, found)
+        rounds = bool(found) and _rounds(of)
+        _compile(of, found, rounds=rounds)
+        if rounds:
+            of = _with_whole_products(of, found[0])
         for entry in found:
             sums[entry.slot.index] += _of_reading(call, entry, _Launch(of, entry))
     return {i: sums[i].to(table.dtype) for i, table in tables.items()}
 
 
-def _compile(of: BackwardPass, entries: tuple[Entry, ...]) -> None:
+def _compile(of: BackwardPass, entries: tuple[Entry, ...], *, rounds: bool) -> None:
     """Compile the kernels of all reads side by side, before the first pass launches them."""
-    launches = (launch for entry in entries for launch in _Launch(of, entry).to_compile())
+    reads = (_Launch(of, entry) for entry in entries)
+    launches = chain.from_iterable(read.to_compile(*read.modes) for read in reads)
+    if rounds:
+        launches = chain(_Launch(of, entries[0]).to_compile("products"), launches)
     first = next(launches, None)
     if first is not None and variant_of(first) is None:
         compile_together([first, *launches])
 
 
-def _with_whole_products(of: BackwardPass, entries: tuple[Entry, ...]) -> BackwardPass:
-    """The pass with dO . O computed as if the output had not been rounded to 16 bits.
+def _rounds(of: BackwardPass) -> bool:
+    """Whether dO . O is computed from an output that was rounded to 16 bits.
+
+    Weights that are not normalised have none, and an output over further keys is left as it is.
+    """
+    weight, out = of.call.weight, of.rows.o
+    summed = weight.formula is None or weight.normalised
+    return summed and not of.call.part and out is not None and out.dtype != torch.float32
+
+
+def _with_whole_products(of: BackwardPass, entry: Entry) -> BackwardPass:
+    """The pass with dO . O computed as if the output had not been rounded, by the kernel of a read.
 
     The gradient of an entry is a sum over many pairs of weights times (dO . v - dO . O). Its terms
-    cancel, while a rounding error of dO . O stays. An output over further keys is left as it is.
+    cancel, while a rounding error of dO . O stays.
     """
     out, rows = of.rows.o, of.rows
-    weight = of.call.weight
-    summed = weight.formula is None or weight.normalised  # else there is no dO . O
-    rounds = summed and not of.call.part
-    if not entries or not rounds or out is None or out.dtype == torch.float32:
-        return of
+    assert out is not None
     batch, heads, q_len, dim = out.shape
     together = max(_WIDENED // max(batch * q_len * dim, 1), 1)
     pairs = zip(of.grad_out.split(together, 1), out.split(together, 1), strict=True)
     rounded = torch.cat([(change.float() * part.float()).sum(-1) for change, part in pairs], 1)
     delta = torch.empty_like(rows.delta).copy_(rows.delta)
-    whole = _Launch(of, entries[0]).numbers("products")
+    whole = _Launch(of, entry).numbers("products")
     delta.view(batch, heads, -1)[..., :q_len] += whole - rounded
     return replace(of, rows=rows._replace(delta=delta))
 
@@ -175,17 +188,20 @@ class _Launch:
         # Gradients that are not finite have no unit; they are not finite here either.
         return torch.where(largest.isfinite(), sums, float("nan"))
 
-    def to_compile(self) -> Iterator[Launch]:
-        """Launches of all modes with their first tiles, of tensors that stand for the sums."""
-        mode, device = self.entry.mode, self.call.query.device
+    @property
+    def modes(self) -> tuple[str, ...]:
+        """The modes in which the gradient of the read is computed."""
+        mode = self.entry.mode
+        return (mode, "largest") if mode != "rows" and self._is_measured else (mode,)
+
+    def to_compile(self, *modes: str) -> Iterator[Launch]:
+        """Launches of these modes with their first tiles, of tensors that stand for the sums."""
+        device = self.call.query.device
         number = torch.empty(1, dtype=torch.float32, device=device)
         whole = torch.empty(1, dtype=torch.int64, device=device)
-        if mode == "rows":
-            yield next(self._with_tiles(mode, number, None))
-            return
-        yield next(self._with_tiles(mode, whole, number))
-        if self._is_measured:
-            yield next(self._with_tiles("largest", number, None))
+        for mode in modes:
+            given = (number, None) if mode in _NUMBERS else (whole, number)
+            yield next(self._with_tiles(mode, *given))
 
     @property
     def _is_measured(self) -> bool:
