@@ -46,14 +46,21 @@ def _floordiv(parts: list[Interval]) -> Interval | None:
     if c < 1:
         return None
     corners = (a // c, a // d, b // c, b // d)
-    return min(corners), max(corners)
+    return reduce(torch.sym_min, corners), reduce(torch.sym_max, corners)
 
 
 def _mod(parts: list[Interval]) -> Interval | None:
     (a, b), (c, d) = parts
     if c < 1:
         return None
-    return (a, b) if a >= 0 and b < c else (0, d - 1)
+    if a < 0:
+        return 0, d - 1
+    # A length that torch.compile or torch.export left open is not compared with the divisor.
+    kept = type(b) is int and b < c
+    return a if kept else 0, torch.sym_min(b, d - 1)
+
+
+# Lengths may be symbols of torch, of which minima are taken without asking which is smaller.
 
 
 def _least(parts: list[Interval]) -> Interval:
