@@ -119,7 +119,7 @@ class Attention(torch.nn.Module):
             TypeError: more arguments, such as `attn_mask`; the message says what to write.
         """
         if more or named:
-            raise errors.other_arguments(more, named, _ARGUMENTS, "ma.nn.Attention")
+            raise errors.module_call_arguments(more, named, _ARGUMENTS)
         score: Expression = self.score
         if mask is not None:
             score = _joined(score, mask)

@@ -182,7 +182,13 @@ def test_other_arguments_of_a_call_are_refused():
     layer, query = ma.nn.Attention(causal), torch.zeros(1, 1, 4, 8)
     with pytest.raises(TypeError, match=r"no argument attn_mask: the fourth argument is ma\.dense"):
         layer(query, query, query, attn_mask=torch.ones(4, 4, dtype=torch.bool))
-    with pytest.raises(TypeError, match="1 more were given"):
+    with pytest.raises(
+        TypeError, match=r"is_causal=True: write layer\(query, key, value, causal\)"
+    ):
+        layer(query, query, query, is_causal=True)
+    with pytest.raises(TypeError, match=r"scale: write ma\.nn\.Attention\(score, scale=…\)"):
+        layer(query, query, query, scale=0.1)
+    with pytest.raises(TypeError, match=r"1 more were given.*belong to the module"):
         layer(query, query, query, causal, 0.1)
 
 

@@ -282,6 +282,29 @@ def module_arguments(given: tuple[object, ...], named: Mapping[str, object]) -> 
     )
 
 
+_OF_MODULE: Final = ("scale", "weight", "nan_safe", "backend")
+
+
+def module_call_arguments(
+    more: tuple[object, ...], named: Mapping[str, object], known: tuple[str, ...]
+) -> MaskTypeError:
+    """A call of `ma.nn.Attention` with arguments that the module takes, or other functions."""
+    if more:
+        return MaskTypeError(
+            f"ma.nn.Attention(…) is called with query, key, value and a mask by position, and "
+            f"{len(more)} more were given. Write layer(query, key, value, causal) for "
+            "is_causal=True; scale, weight, nan_safe and backend belong to the module: "
+            "ma.nn.Attention(score, scale=…)."
+        )
+    says = [
+        f"{name}: write ma.nn.Attention(score, {name}=…)"
+        if name in _OF_MODULE
+        else _other_argument(name, value, known).replace("attention(query", "layer(query")
+        for name, value in named.items()
+    ]
+    return MaskTypeError(f"A call of ma.nn.Attention(…) has no argument {'; '.join(says)}.")
+
+
 def module_without(name: str) -> MaskTypeError:
     """`ma.nn.Attention` whose tensor was deleted or set to None."""
     return MaskTypeError(
