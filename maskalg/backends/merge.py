@@ -12,6 +12,8 @@ from torch.autograd import forward_ad
 
 from ..errors import MaskTypeError, MaskValueError
 from ..formula.watched import watched
+from ..values.weights.weight import check_logit
+from .results import with_sink
 
 _OF_KERNEL: Final = (torch.float16, torch.bfloat16, torch.float32)
 _MOST_COLUMNS: Final = 1024
@@ -19,22 +21,27 @@ _MOST_PARTS: Final = 64  # each is written out in the kernel
 
 
 def merge(
-    outs: Sequence[torch.Tensor], lses: Sequence[torch.Tensor]
+    outs: Sequence[torch.Tensor],
+    lses: Sequence[torch.Tensor],
+    *,
+    sink: float | torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Attention over all keys, from attention of the same queries over parts of them.
 
     No key may be in two parts. Parts are, for example, a prefix that requests share and the rest of
     each, or shards of a sequence. Each part is weighted by its lse. Parts are summed in the order
     given, in float32 (float64 for float64), so the same parts give the same bits. Gradients reach
-    all of them. A sink belongs in one part only.
+    all of them. A sink is given here, once for all parts, and to no part: an lse has none.
 
     Args:
         outs: outputs `[..., value_dim]` of one shape, dtype and device; at least one.
         lses: the lse of each, `[...]`, as `attention(..., return_lse=True)` returns them.
+        sink: the logits of `softmax_with_sink`, a number, or floating `[heads]` for outputs
+            `[..., heads, q_len, value_dim]`; 0 for `softmax_plus_one`.
 
     Returns:
-        The output, in the dtype of `outs`, and the lse. A query that keeps no key in any part has
-        output 0, lse -inf and gradients 0.
+        The output, in the dtype of `outs`, and the lse, without the sink. A query that keeps no key
+        in any part has output 0, lse -inf and gradients 0.
 
     Raises:
         TypeError, ValueError: parts that are not tensors, or do not fit together.
@@ -48,11 +55,19 @@ def merge(
     """
     outs, lses = _listed(outs), _listed(lses)
     _check(outs, lses)
+    check_logit("merge", "sink", sink)
+    if isinstance(sink, torch.Tensor) and sink.shape != lses[0].shape[-2:-1]:
+        raise MaskValueError(
+            f"merge: sink must have a logit for each head of outputs {list(outs[0].shape)}, "
+            f"{list(lses[0].shape[-2:-1])}, got {list(sink.shape)}."
+        )
     if _fit_the_kernel(outs, lses):
         from .triton.merged import merged
 
-        return merged(outs, lses)
-    return _joined(outs, lses)
+        out, lse = merged(outs, lses)
+    else:
+        out, lse = _joined(outs, lses)
+    return with_sink(out, lse, sink), lse
 
 
 def merge_into(

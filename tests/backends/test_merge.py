@@ -23,6 +23,29 @@ def in_parts(q, k, v, mask, cuts, **how):
     return zip(*parts, strict=True)
 
 
+@pytest.mark.parametrize("sink", [0.0, torch.tensor([-1.0, 0.5, 2.0, 0.0]).double()])
+def test_a_sink_beside_all_parts(sink):
+    inputs = tensors()
+    weight = ma.softmax_plus_one if isinstance(sink, float) else ma.softmax_with_sink(sink)
+    mask, logits = causal & sliding(4), [] if isinstance(sink, float) else [sink.requires_grad_()]
+    found, lse = ma.merge(*in_parts(*inputs, mask, (7, 15)), sink=sink)
+    wanted = ma.attention(*inputs, mask, return_lse=True, weight=weight, backend="reference")
+    torch.testing.assert_close((found, lse), wanted, atol=1e-12, rtol=1e-12)
+    change, leaves = torch.randn_like(found), (*inputs, *logits)
+    torch.testing.assert_close(
+        torch.autograd.grad(found, leaves, change), torch.autograd.grad(wanted[0], leaves, change)
+    )
+
+
+def test_sinks_that_do_not_fit():
+    parts = [*zip(*in_parts(*tensors(), causal, (7,)), strict=True)]
+    outs, lses = zip(*parts, strict=True)
+    with pytest.raises(errors.MaskValueError, match=r"each head of outputs .*, \[4\], got \[2\]"):
+        ma.merge(outs, lses, sink=torch.zeros(2))
+    with pytest.raises(errors.MaskTypeError, match="sink"):
+        ma.merge(outs, lses, sink=torch.zeros(4, dtype=torch.long))
+
+
 @pytest.mark.parametrize("cuts", [(), (7,), (3, 3, 15), (20,), (0, 1)])
 @pytest.mark.parametrize(
     "mask",
