@@ -591,6 +591,18 @@ def test_cumulative_lengths_keep_documents_apart():
     assert len(other.parameters) == 2 and torch.equal(other.to_dense(13), within.to_dense(13))
 
 
+def test_a_kept_mask_follows_its_cumulative_lengths():
+    """One buffer may be written to for each batch."""
+    mask = model_mask(ma.causal, 1, 12)
+    at = torch.tensor([0, 5, 12], dtype=torch.int32)
+    before = mask.within(at, at)
+    assert mask.within(at, at) is before
+    at.copy_(torch.tensor([0, 8, 12]))
+    kept = mask.within(at, at).to_dense(12, 12)
+    assert torch.equal(kept, model_mask(ma.causal, 1, 12).within(at, at).to_dense(12, 12))
+    assert not torch.equal(kept, before.to_dense(12, 12))
+
+
 # --- what is refused -----------------------------------------------------------------------------
 
 

@@ -33,6 +33,23 @@ class Written(NamedTuple):
 _PLAIN: Final = Written()
 
 
+class _Lengths(NamedTuple):
+    """Cumulative lengths as they were read: the tensor, and how often torch had written to it."""
+
+    tensor: torch.Tensor
+    writes: int
+
+    @classmethod
+    def of(cls, tensor: torch.Tensor) -> _Lengths:
+        # Compiled functions take them anew in each call, and torch counts no writes in inference.
+        counted = not torch.compiler.is_compiling() and not tensor.is_inference()
+        return cls(tensor, tensor._version if counted else 0)
+
+    def are(self, tensor: torch.Tensor) -> bool:
+        """Whether this is still what the tensor holds."""
+        return self.tensor is tensor and self.writes == _Lengths.of(tensor).writes
+
+
 class ModelMask:
     """The `attention_mask` that layers receive: a formula with the lengths it was built for.
 
@@ -59,7 +76,7 @@ class ModelMask:
         self.score = score
         self.shape = shape
         self.written = written
-        self._packed: tuple[torch.Tensor, torch.Tensor, Mask | Score] | None = None
+        self._packed: tuple[_Lengths, _Lengths, Mask | Score] | None = None
         self._broadcast: ModelMask | None = None
 
     def __repr__(self) -> str:
@@ -85,19 +102,22 @@ class ModelMask:
         """The mask of one query for each of `q_len`; made once for all layers."""
         if self.shape[2] == q_len or self.shape[2] != 1:
             return self
-        if self._broadcast is None or self._broadcast.shape[2] != q_len:
+        known = self._broadcast
+        if known is None or known.shape[2] != q_len:
             batch, _, _, kv_len = self.shape
             shape = batch, 1, q_len, kv_len
-            self._broadcast = ModelMask(self.score.at(q=0), shape, self.written)
-        return self._broadcast
+            known = self._broadcast = ModelMask(self.score.at(q=0), shape, self.written)
+        return known
 
     def within(self, queries: torch.Tensor, keys: torch.Tensor) -> Mask | Score:
         """The mask within documents of cumulative lengths; made once for all layers."""
-        if self._packed is None or self._packed[0] is not queries or self._packed[1] is not keys:
+        known = self._packed
+        if known is None or not (known[0].are(queries) and known[1].are(keys)):
             batch, _, q_len, kv_len = self.shape
             documents = within_documents(batch, (queries, q_len), (keys, kv_len))
-            self._packed = queries, keys, documents & self.score
-        return self._packed[2]
+            known = _Lengths.of(queries), _Lengths.of(keys), documents & self.score
+            self._packed = known
+        return known[2]
 
     def _tensor(self, used: str) -> torch.Tensor:
         """The mask of one query as eager attention adds it; an error for more of them.
