@@ -218,7 +218,8 @@ class Pages:
             raise errors.MaskValueError(
                 f"Pages: the table names page {int(named[request, place])} twice for request "
                 f"{request}, whose keys would repeat. Two requests may share a page, but one "
-                "request must not use a page twice."
+                "request must not use a page twice: write -1 for pages that no query keeps any "
+                "more, such as those behind a window."
             )
         if self.cu_seqlens_q is not None:
             starts = self.cu_seqlens_q
