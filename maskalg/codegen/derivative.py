@@ -24,8 +24,10 @@ def derivative(bias: Node, by: Node = nodes.SCORE) -> Node:
     """
     if bias == by:
         return _ONE
-    if bias.kind != "real" or bias.op == "read" or by.op not in bias.ops():
+    if bias.kind != "real" or bias.op == "read":
         return _ZERO
+    if by.op not in bias.ops() or by not in bias.walk():
+        return _ZERO  # a part at a kink of its own would make it NaN
     rule = _RULES.get(bias.op)
     if rule is None:
         raise NotImplementedError(f"no derivative of {bias.op!r}: add it to codegen/derivative.py")

@@ -70,6 +70,20 @@ def test_gradients_where_two_arguments_are_equal(bounded):
         torch.testing.assert_close(found[0], other, rtol=1e-4, atol=1e-6)
 
 
+def test_gradients_of_one_table_beside_another_at_its_kink():
+    """The slope of a root at 0 is infinite, and concerns the table below the root alone."""
+    found = []
+    for backend in ("triton", "reference"):
+        torch.manual_seed(1)
+        learned, root = torch.rand(20, requires_grad=True), torch.tensor([0.0, 1.0] * 10)
+        inputs = [torch.randn(1, 1, 20, 16) for _ in range(3)]
+        below = ma.maximum(ma.table(root.requires_grad_(), "root")[ma.q_idx], 0.0)
+        bias = ma.bias(ma.table(learned, "t")[ma.kv_idx] + ma.sqrt(below) * ma.kv_idx / 9)
+        out = ma.attention(*inputs, ma.causal + bias, backend=backend)
+        found.append(torch.autograd.grad((out * torch.linspace(-1, 1, 16)).sum(), learned)[0])
+    torch.testing.assert_close(*found, rtol=1e-4, atol=1e-6)
+
+
 @pytest.mark.parametrize("mean", [0.0, 2.0])
 def test_gradients_in_16_bits_are_those_of_the_inputs(mean):
     """What rounding took from the output must not stay."""
