@@ -41,7 +41,7 @@ class _Lengths(NamedTuple):
 
     @classmethod
     def of(cls, tensor: torch.Tensor) -> _Lengths:
-        # Compiled functions take them anew in each call, and torch counts no writes in inference.
+        # torch counts no writes to inference tensors, and a compiled function cannot ask for them.
         counted = not torch.compiler.is_compiling() and not tensor.is_inference()
         return cls(tensor, tensor._version if counted else 0)
 
@@ -110,7 +110,11 @@ class ModelMask:
         return known
 
     def within(self, queries: torch.Tensor, keys: torch.Tensor) -> Mask | Score:
-        """The mask within documents of cumulative lengths; made once for all layers."""
+        """The mask within documents of cumulative lengths; made once for all layers.
+
+        Made anew where torch counted a write to them, which it does not in compiled functions and
+        for inference tensors: pass a new tensor, or a new mask, there.
+        """
         known = self._packed
         if known is None or not (known[0].are(queries) and known[1].are(keys)):
             batch, _, q_len, kv_len = self.shape
