@@ -3,7 +3,9 @@
 import os
 
 import pytest
+import torch
 
+import maskalg as ma
 from maskalg.codegen import store
 from maskalg.codegen.hooks import imports
 from maskalg.codegen.text.triton import Arguments, TritonText
@@ -11,6 +13,8 @@ from maskalg.formula import nodes
 from maskalg.formula.functions import FUNCTIONS
 
 triton = pytest.importorskip("triton", reason="needs Triton")
+from maskalg.backends.triton.offline import compile_offline  # noqa: E402
+
 pytestmark = pytest.mark.skipif(
     os.environ.get("TRITON_INTERPRET") == "1", reason="the interpreter does not compile"
 )
@@ -78,3 +82,20 @@ def test_extrema_of_nan_are_nan(target):
     text = compiled(target, "extrema")
     assert "min.NaN.f32" in text and "max.NaN.f32" in text
     assert "min.f32" not in text and "max.f32" not in text
+
+
+BY_KEY, BY_QUERY = torch.rand(64), torch.rand(64)
+BESIDE_NUMBERS = {
+    "quotient": lambda s, b, h, q, k: torch.exp((s + BY_KEY[k]) / 5),
+    "quotients": lambda s, b, h, q, k: 3 * torch.tanh((s + BY_QUERY[q] - BY_KEY[k]) / 3),
+    "products": lambda s, b, h, q, k: torch.sigmoid(0.5 * (s + BY_KEY[k] * 0.3) / 7 / 2),
+}
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90"])
+@pytest.mark.parametrize("name", list(BESIDE_NUMBERS))
+def test_sums_with_entries_beside_numbers(name, target):
+    """A number that is known as the kernel is compiled is written where it is read."""
+    score = ma.causal + ma.score(BESIDE_NUMBERS[name])
+    for backward in (False, True):
+        assert [*compile_offline(score, target, 64, torch.float16, backward=backward)]

@@ -116,8 +116,10 @@ def product(text: TritonText, node: Node) -> str:
         known = f"({known} * scale)" if known else "scale"
     if not known:
         return _written(text, moved)
-    plain = len(fixed) == 1 and known == _written(text, fixed) and _is_number(fixed[0])
-    kept = known if plain else held.keep(known)
+    # Triton's functions return no number that is known as they are compiled.
+    constant = all(node.op == "const" for node, _ in fixed)
+    plain = constant or (len(fixed) == 1 and _is_number(fixed[0]))
+    kept = known if plain and known == _written(text, fixed) else held.keep(known)
     return f"({_written(text, moved)} * {kept})" if moved else kept
 
 
