@@ -29,6 +29,10 @@ _Limits: TypeAlias = Callable[[list[Interval]], Interval | None]
 _OfTensors: TypeAlias = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
+# Limits may be lengths that torch.compile or torch.export leaves open. `sym_min` and `sym_max` do
+# not ask which is smaller, for the answer would bind the graph to it.
+
+
 def _add(parts: list[Interval]) -> Interval:
     return sum(low for low, _ in parts), sum(high for _, high in parts)
 
@@ -55,12 +59,8 @@ def _mod(parts: list[Interval]) -> Interval | None:
         return None
     if a < 0:
         return 0, d - 1
-    # A length that torch.compile or torch.export left open is not compared with the divisor.
     kept = type(b) is int and b < c
     return a if kept else 0, torch.sym_min(b, d - 1)
-
-
-# Lengths may be symbols of torch, of which minima are taken without asking which is smaller.
 
 
 def _least(parts: list[Interval]) -> Interval:
@@ -75,7 +75,7 @@ def _most(parts: list[Interval]) -> Interval:
 
 def _bitand(parts: list[Interval]) -> Interval | None:
     highs = [high for low, high in parts if low >= 0]
-    return (0, min(highs)) if highs else None
+    return (0, reduce(torch.sym_min, highs)) if highs else None
 
 
 @dataclass(frozen=True)

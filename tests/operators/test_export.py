@@ -65,12 +65,14 @@ def test_numbers_that_follow_lengths(strict):
         assert_equal([exported.module()(*arguments)], [Middle()(*arguments)])
 
 
+KINDS = torch.arange(16) % 3
 BOUNDED = {
     "t5": lambda: causal + ma.t5(torch.rand(32, 4), bidirectional=False),
     "relative": lambda: ma.sliding(40) + ma.relative(torch.rand(4, 9)),
     "minimum": lambda: causal & (ma.table(torch.arange(9) % 3)[ma.minimum(ma.kv_idx, 8)] < 2),
     "remainder": lambda: causal & (ma.table(torch.arange(100) % 3)[ma.kv_idx % 100] < 2),
     "quotient": lambda: causal & (ma.table(torch.arange(110) % 3)[ma.kv_idx // 40] < 2),
+    "low bits": lambda: causal & ma.mask(lambda b, h, q, k: KINDS[k & 15] < 2),
 }
 """Scores whose tables have fewer entries than there are positions."""
 

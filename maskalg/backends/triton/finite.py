@@ -65,7 +65,8 @@ def with_finite_gradients(call: Call, saved: Saved, change: Change) -> tuple[Cal
     weighted = call.weight.formula is not None
     found = _finite((query, gradient, out), (0, 0, 0), (lse, of_lse, *rows), weighted)
     if not normalised:
-        # The output stands for the gradient of the divisor, which is none: not for these weights.
+        # Gradients of these weights have no dO . O. So the output is 0, and by `part` no kernel
+        # computes dO . O anew.
         call = call._replace(weight=replace(call.weight, normalised=True), part=True)
         found[2].zero_()
     return call._replace(query=found[0]), (found[2], rows[0]), (found[1], rows[1])
