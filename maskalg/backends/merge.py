@@ -31,7 +31,7 @@ def merge(
     No key may be in two parts. Parts are, for example, a prefix that requests share and the rest of
     each, or shards of a sequence. Each part is weighted by its lse. Parts are summed in the order
     given, in float32 (float64 for float64), so the same parts give the same bits. Gradients reach
-    all of them. A sink is given here, once for all parts, and to no part: an lse has none.
+    all of them. Give a sink here, and to no part, since an lse leaves it out.
 
     Args:
         outs: outputs `[..., value_dim]` of one shape, dtype and device; at least one.

@@ -116,7 +116,7 @@ def product(text: TritonText, node: Node) -> str:
         known = f"({known} * scale)" if known else "scale"
     if not known:
         return _written(text, moved)
-    # Triton's functions return no number that is known as they are compiled.
+    # `hold` cannot return constants: Triton's functions return tensors alone in a tuple.
     constant = all(node.op == "const" for node, _ in fixed)
     plain = constant or (len(fixed) == 1 and _is_number(fixed[0]))
     kept = known if plain and known == _written(text, fixed) else held.keep(known)
