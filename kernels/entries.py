@@ -1,9 +1,10 @@
 """Gradients of the tensors of a bias: slopes, tables of distances, biases of keys or of pairs.
 
 With e = dL / d(biased score) * d(biased score) / d(entry) of each kept pair, one program adds up e
-over the keys of a tile of queries (ROWS), or adds it to an entry for each key (COLUMNS), each
-distance q - k (DISTANCES) or each place of the table (PAIRS). Sums that several programs share are
-kept in 64-bit fixed point, so that they do not depend on the order of programs.
+over the keys of a tile of queries (ROWS, for several entries at once), or adds it to an entry for
+each key (COLUMNS), each distance q - k (DISTANCES) or each place of the table (PAIRS). Sums that
+several programs share are kept in 64-bit fixed point, so that they do not depend on the order of
+programs.
 """
 
 from typing import NamedTuple
@@ -38,8 +39,40 @@ class Entries(NamedTuple):
 
 
 @triton.jit
-def _visit(total, of, place, first, end, hooks, tile, PARTIAL, RAGGED: tl.constexpr):
-    """Tiles first <= j < end of keys; `total` is a number for each query."""
+def _changed(e, changes, i: tl.constexpr):
+    """The gradient of entries from those of biased scores and the changes of these by entries."""
+    # A dropped pair adds nothing, however steep the bias is there.
+    return e if changes is None else tl.where(e == 0.0, 0.0, e * changes[i])
+
+
+@triton.jit
+def _shared(totals, e, at, n, of):
+    """`totals` after adding gradients to sums that programs share, or with the largest gradient."""
+    kv_len = at.kv_len
+    if of.MODE == LARGEST:
+        totals = (tl.maximum(totals[0], tl.max(tl.abs(e), 1)),)
+    elif of.MODE == COLUMNS:
+        entry = of.batch_head.to(tl.int64) * kv_len + n
+        change = (tl.sum(e, 0) * of.unit).to(tl.int64)
+        tl.atomic_add(of.sums_ptr + entry, change, mask=n < kv_len, sem="relaxed")
+    else:
+        if of.MODE == DISTANCES:
+            distance = at.q_idx - at.kv_idx + (kv_len - 1)
+            entry = of.batch_head.to(tl.int64) * (of.q_len + kv_len - 1) + distance
+        else:
+            tl.static_assert(of.MODE == PAIRS)
+            entry = of.PLACE(e, *at)
+        # Dropped pairs add nothing, and rows past the end have no place.
+        some = (e != 0.0) & (at.q_idx < of.q_len) & (at.kv_idx < kv_len)
+        entry = tl.broadcast_to(entry.to(tl.int64), e.shape)
+        change = (e * of.unit).to(tl.int64)
+        tl.atomic_add(of.sums_ptr + entry, change, mask=some, sem="relaxed")
+    return totals
+
+
+@triton.jit
+def _visit(totals, of, place, first, end, hooks, tile, PARTIAL, RAGGED: tl.constexpr):
+    """Tiles first <= j < end of keys; `totals` are numbers for each query."""
     q, kv_len, columns = of.queries, place.kv_len, tl.arange(0, tile.BLOCK)
     for j in tl.range(first, end):
         n = j * tile.BLOCK + columns
@@ -51,32 +84,19 @@ def _visit(total, of, place, first, end, hooks, tile, PARTIAL, RAGGED: tl.conste
         p = weights(product, statistic, at, q.unit, hooks, PARTIAL)
         dp = tl.dot(q.gradient, value.T, input_precision=tile.PRECISION)
         e = weight_gradient(p, dp, delta, statistic, at, hooks, PARTIAL)
+        changes = None
         if of.MODE == PRODUCTS:
             e = tl.where(p == 0.0, 0.0, p * dp)
         elif of.ENTRY is not None:
-            # A dropped pair adds nothing, however steep the bias is there.
-            e = tl.where(e == 0.0, 0.0, e * of.ENTRY(product, *at))
+            changes = of.ENTRY(product, *at)
         if of.MODE == ROWS or of.MODE == PRODUCTS:
-            total += tl.sum(e, 1)
-        elif of.MODE == LARGEST:
-            total = tl.maximum(total, tl.max(tl.abs(e), 1))
-        elif of.MODE == COLUMNS:
-            entry = of.batch_head.to(tl.int64) * kv_len + n
-            change = (tl.sum(e, 0) * of.unit).to(tl.int64)
-            tl.atomic_add(of.sums_ptr + entry, change, mask=n < kv_len, sem="relaxed")
+            found = ()
+            for i in tl.static_range(len(totals)):
+                found = found + (totals[i] + tl.sum(_changed(e, changes, i), 1),)
+            totals = found
         else:
-            if of.MODE == DISTANCES:
-                distance = at.q_idx - at.kv_idx + (kv_len - 1)
-                entry = of.batch_head.to(tl.int64) * (of.q_len + kv_len - 1) + distance
-            else:
-                tl.static_assert(of.MODE == PAIRS)
-                entry = of.PLACE(e, *at)
-            # Dropped pairs add nothing, and rows past the end have no place.
-            some = (e != 0.0) & (at.q_idx < of.q_len) & (at.kv_idx < kv_len)
-            entry = tl.broadcast_to(entry.to(tl.int64), e.shape)
-            change = (e * of.unit).to(tl.int64)
-            tl.atomic_add(of.sums_ptr + entry, change, mask=some, sem="relaxed")
-    return total
+            totals = _shared(totals, _changed(e, changes, 0), at, n, of)
+    return totals
 
 
 @triton.jit(do_not_specialize=["q_len", "kv_len", "padded", "rows", "batch_heads", *SCALARS])
@@ -113,6 +133,7 @@ def backward_entries(
     ENTRY: tl.constexpr,
     PLACE: tl.constexpr,
     MODE: tl.constexpr,
+    READS: tl.constexpr,
     HEAD_DIM: tl.constexpr,
     VALUE_DIM: tl.constexpr,
     HEAD_PAD: tl.constexpr,
@@ -125,10 +146,10 @@ def backward_entries(
     PRECISION: tl.constexpr,
     WEIGHTED: tl.constexpr,
 ):  # fmt: skip
-    """The part of one tile of queries in the gradient of one reading of a table.
+    """The part of one tile of queries in the gradients of READS readings of tables.
 
-    `sums` is float32 `[batch, heads, q_len]` for ROWS, LARGEST (the largest |e| of a query) and
-    PRODUCTS (dO . O of a query, from weights and dO . v instead of O);
+    `sums` is float32 `[READS, batch, heads, q_len]` for ROWS, without READS for LARGEST (the
+    largest |e| of a query) and PRODUCTS (dO . O of a query, from weights and dO . v instead of O);
     int64, in units of 1 / `unit`, of `[batch, heads, kv_len]` for COLUMNS, of `[batch, heads,
     q_len + kv_len - 1]` by q - k + kv_len - 1 for DISTANCES, of the table's shape for PAIRS.
     Other arguments as of `backward_queries`.
@@ -163,9 +184,12 @@ def backward_entries(
         unit_of_sums = tl.load(unit_ptr)
     q_idx = (m + zero)[:, None]
     T, unit = HOLD(batch, head, q_idx, kv_len, scale, S, T)
-    total = over_runs(
+    totals = ()
+    for _ in tl.static_range(READS):
+        totals = totals + (tl.zeros((BLOCK_M,), tl.float32),)
+    totals = over_runs(
         _visit,
-        tl.zeros((BLOCK_M,), tl.float32),
+        totals,
         Entries(
             Queries(query, gradient, statistic, delta, keys, values, unit),
             sums_ptr, unit_of_sums, batch_head, q_len, ENTRY, PLACE, MODE,
@@ -177,4 +201,6 @@ def backward_entries(
         True,
     )  # fmt: skip
     if MODE == ROWS or MODE == LARGEST or MODE == PRODUCTS:
-        tl.store(sums_ptr + base + m, total, mask=m < q_len)
+        for i in tl.static_range(READS):
+            of_read = sums_ptr + i * batch_heads.to(tl.int64) * q_len + base
+            tl.store(of_read + m, totals[i], mask=m < q_len)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal, cast
+from typing import Final, Literal, cast
 
 from ..engine.normal_form import Structure
 from ..formula.nodes import Node
@@ -19,48 +19,61 @@ from .text.triton import TritonText
 Mode = Literal["rows", "columns", "distances", "pairs"]
 
 
+_MOST_TOGETHER: Final = 8  # sums of rows of one kernel, which it keeps in registers
+
+
 @dataclass(frozen=True)
-class Entry:
-    """One read of a table in a bias.
+class Entries:
+    """Reads of tables in a bias whose gradients one kernel adds up.
 
     Attributes:
-        reading: the formula `table[indices]`.
-        slot: of the table.
-        mode: the sums of its gradient: `rows` if it reads no key index, `columns` if no query
+        readings: formulas `table[indices]`; of mode `rows` several, of another mode one.
+        mode: the sums of their gradients: `rows` if they read no key index, `columns` if no query
             index, `distances` if only their difference, else `pairs`.
         hooks: hooks of the kernel, with `entry` unless `constant`, and `place` for pairs.
-        constant: whether the derivative of the bias by the entry is 1 everywhere.
+        constant: whether the derivative of the bias by the one entry is 1 everywhere.
     """
 
-    reading: Node
-    slot: Slot
+    readings: tuple[Node, ...]
     mode: Mode
     hooks: Hooks
     constant: bool
 
 
+def slot_of(reading: Node) -> int:
+    """The slot of the table of a read."""
+    return cast(Slot, reading.own[0]).index
+
+
 @lru_cache(maxsize=4096)
-def entries_of(structure: Structure, slots: tuple[int, ...], style: Style) -> tuple[Entry, ...]:
-    """The readings, in the bias, of the tables in `slots`."""
-    found = dict.fromkeys(
-        node
-        for node in structure.bias.walk()
-        if node.op == "read" and cast(Slot, node.own[0]).index in slots
-    )
-    return tuple([_entry(structure, reading, style) for reading in found])
+def entries_of(structure: Structure, slots: tuple[int, ...], style: Style) -> tuple[Entries, ...]:
+    """The readings, in the bias, of the tables in `slots`, by kernels."""
+    readings = dict.fromkeys(node for node in structure.bias.walk() if node.op == "read")
+    changes = {r: derivative(structure.bias, r) for r in readings if slot_of(r) in slots}
+    # Short derivatives first, so that a long one slows few others.
+    of_rows = sorted((r for r in changes if _mode(r) == "rows"), key=lambda r: _size(changes[r]))
+    starts = range(0, len(of_rows), _MOST_TOGETHER)
+    groups = [tuple(of_rows[start : start + _MOST_TOGETHER]) for start in starts]
+    groups += [(reading,) for reading in changes if _mode(reading) != "rows"]
+    return tuple([_entries(structure, {r: changes[r] for r in group}, style) for group in groups])
 
 
-def _entry(structure: Structure, reading: Node, style: Style) -> Entry:
-    mode = _mode(reading)
-    change = derivative(structure.bias, reading)
-    constant = change.op == "const" and change.data == 1
+def _entries(structure: Structure, changes: dict[Node, Node], style: Style) -> Entries:
+    """The entries of reads, given the derivatives of the bias by them."""
+    readings, results = tuple(changes), tuple(changes.values())
+    mode = _mode(readings[0])
+    constant = len(results) == 1 and results[0].op == "const" and results[0].data == 1
     formulas: list[Formula] = []
     if not constant:
-        formulas.append(("entry", change))
+        formulas.append(("entry", results))
     if mode == "pairs":
-        formulas.append(("place", lambda text: _placed(reading, text)))
+        formulas.append(("place", lambda text: _placed(readings[0], text)))
     hooks = rendered(structure, style, Arguments(), formulas)
-    return Entry(reading, cast(Slot, reading.own[0]), mode, hooks, constant)
+    return Entries(readings, mode, hooks, constant)
+
+
+def _size(formula: Node) -> int:
+    return sum(1 for _ in formula.walk())
 
 
 def _mode(reading: Node) -> Mode:

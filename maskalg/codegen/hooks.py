@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from ..engine.normal_form import Structure, bound, transposed
@@ -33,7 +33,9 @@ from .text.reals import added, additive
 from .text.triton import TritonText
 
 HookText = tuple[str, str, tuple[str, ...]]  # name, parameters, body
-Formula = tuple[str, Node | Callable[[TritonText], tuple[str, ...]]]  # name, result or body
+Result = Node | tuple[Node, ...] | Callable[[TritonText], tuple[str, ...]]
+"""What a hook returns: a formula, one or several; or its body."""
+Formula = tuple[str, Result]  # with the name of the hook
 
 _PLACE = "batch, head, q_idx, kv_idx, kv_len, S, T"
 _MASKED = f"score, {_PLACE}"
@@ -156,9 +158,19 @@ def _elements(
     def text(early: Ahead | None = None) -> TritonText:
         return _printer(arguments, style, held, early)
 
-    bias = structure.bias
-    if style.tabled != "nothing":
-        bias = with_distance_tables(bias, style.tabled)
+    def tabled(formula: Node) -> Node:
+        if style.tabled == "nothing":
+            return formula
+        return with_distance_tables(formula, style.tabled)
+
+    def body(formula: Result) -> tuple[str, ...]:
+        if isinstance(formula, Node):
+            return value_text(tabled(formula), text())
+        if isinstance(formula, tuple):
+            return _values_text(map(tabled, formula), text())
+        return formula(text())
+
+    bias = tabled(structure.bias)
     parts = [("masked", _MASKED, _masked(structure, arguments, held.exactly(), style))]
     if bias.op != "score":
         parts.append(("biased", _OF_PRODUCT, _biased(bias, text())))
@@ -167,10 +179,7 @@ def _elements(
         parts.append(("biased_ahead", _OF_PRODUCT, _biased(bias, text(early))))
         parts.append(("ahead", _PLACE, early.body()))
     for name, formula in formulas:
-        if style.tabled != "nothing" and isinstance(formula, Node):
-            formula = with_distance_tables(formula, style.tabled)
-        body = formula(text()) if callable(formula) else value_text(formula, text())
-        parts.append((name, _OF_PRODUCT, body))
+        parts.append((name, _OF_PRODUCT, body(formula)))
     unit = "scale" if bias.op == "score" or additive(bias) else "1.0"
     stands = "q_idx" if moving == "kv_idx" else "kv_idx"
     hold = ("hold", f"batch, head, {stands}, kv_len, scale, S, T", held.body(unit))
@@ -241,6 +250,12 @@ def value_text(node: Node, text: TritonText) -> tuple[str, ...]:
         every = "tl.where(product == product, value, value)"
         return (*text.lines, f"value = {result}", f"return {every}")
     return (*text.lines, f"return {result}")
+
+
+def _values_text(nodes: Iterable[Node], text: TritonText) -> tuple[str, ...]:
+    """The body of a hook that returns formulas in a tuple, each in a shape that fits a tile."""
+    results = [text(node) for node in nodes]
+    return (*text.lines, f"return ({', '.join(results)},)")
 
 
 def _masked(

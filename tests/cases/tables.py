@@ -26,6 +26,11 @@ def scores(device="cpu", length=50):
     dense = learned(1, length, length)
     kinds = torch.randint(0, 3, (length,), generator=generator).to(device)
     pairs = learned(HEADS, 3, 3)
+    distance = [torch.tensor([x], device=device, requires_grad=True) for x in (0.4, 3.0)]
+    first = learned(5)
+    kinks = torch.linspace(0.2, 0.8, 5, device=device)  # within the distances
+    layers = [first, (-first.detach() * kinks).requires_grad_(), learned(HEADS, 5)]
+    fire = ma.FireParameters(*layers, torch.zeros(HEADS, device=device), *distance)
     of_query, of_key = ma.table(kinds)[q_idx], ma.table(kinds)[kv_idx]
     added = {
         "slopes": (ma.alibi(slopes), [slopes]),
@@ -45,6 +50,7 @@ def scores(device="cpu", length=50):
             ma.where(of_key == 1, ma.softcap(2.0) @ ma.relative(clipped), ma.alibi(slopes)),
             [slopes, clipped],
         ),
+        "a network of the distance": (ma.fire(fire), [*layers, *distance]),
         "one in two places": (
             ma.relative(clipped) + bias(ma.table(clipped)[head, kv_idx % 15]),
             [clipped],

@@ -51,7 +51,7 @@ def compiled(expression, target, dim, dtype, kernel="forward", weight=ma.softmax
         entry = entries_of(structure, slots, style)[0]
         tile, *_ = backward_tiles_for(target, dim, dtype.itemsize, pattern, of="entries")
         spec, hooks, held = entries.ENTRIES, entry.hooks, entries.held_by(entry.mode)
-        constants |= entries.entry_constants(entry) | tile_constants(tile) | {"MODE": entry.mode}
+        constants |= entries.entry_constants(entry, entry.mode) | tile_constants(tile)
     else:
         of = kernel.removeprefix("backward_")
         plan = backward_plan(structure, Told(style), inputs)

@@ -8,6 +8,7 @@ import torch
 import maskalg as ma
 from maskalg import causal, sliding
 from maskalg.codegen import store
+from maskalg.codegen.entries import entries_of, slot_of
 from maskalg.codegen.hooks import Style, hooks_of
 from maskalg.engine.normal_form import bound
 
@@ -133,6 +134,17 @@ def test_entries_of_pairs_begin_to_be_loaded_ahead_of_time():
     assert not hooks_of(bound(bias).structure, Style(ptx=True, grain=2)).ahead
     by_key = bound(ma.causal + ma.key_bias(torch.zeros(64))).structure
     assert not hooks_of(by_key, Style(ptx=True, grain=8)).ahead
+
+
+def test_gradients_of_many_rows_are_added_up_by_few_kernels():
+    layers = [torch.ones(5), torch.ones(5), torch.ones(2, 5), torch.ones(2)]
+    form = bound(ma.fire(ma.FireParameters(*layers, *torch.ones(2, 1))))
+    found = entries_of(form.structure, tuple(range(6)), Style())
+    assert [len(entries.readings) for entries in found] == [8, 8, 2]
+    assert {entries.mode for entries in found} == {"rows"}
+    # The longest derivatives come last.
+    last = {slot_of(reading) for reading in found[-1].readings}
+    assert last == {slot.index for slot, _ in form.tensors() if slot.name in ("c", "threshold")}
 
 
 def test_real_comparisons_take_the_natural_form():

@@ -15,10 +15,11 @@ from typing import Any, Final, cast
 
 import torch
 
-from ....codegen.entries import Entry, Mode, entries_of
+from ....codegen.entries import Entries, Mode, entries_of, slot_of
 from ....codegen.hooks import Style
 from ....codegen.store import load
 from ....engine.evaluate import Environment, evaluate
+from ....formula.nodes import Node
 from ....tiles.shapes import Tile, in_turn
 from ...call import Call
 from ..arguments import describable, hooked, numbers_of
@@ -51,17 +52,26 @@ def table_gradients(
         _compile(of, found, rounds=rounds)
         if rounds:
             of = _with_whole_products(of, found[0])
-        for entry in found:
-            sums[entry.slot.index] += _of_reading(call, entry, _Launch(of, entry))
+        parts: dict[int, list[_Parts]] = {i: [] for i in tables}
+        for entries in found:
+            launch, slot = _Launch(of, entries), slot_of(entries.readings[0])
+            if entries.mode == "pairs":
+                sums[slot] += launch.sums(tuple(tables[slot].shape))
+                continue
+            for reading, numbers, places in _numbers_of(call, entries, launch):
+                parts[slot_of(reading)].append(_placed(numbers, reading, places, call))
+        for slot, of_table in parts.items():
+            if of_table:
+                sums[slot] += _added_up(of_table, tables[slot])
     return {i: sums[i].to(table.dtype) for i, table in tables.items()}
 
 
-def _compile(of: BackwardPass, entries: tuple[Entry, ...], *, rounds: bool) -> None:
+def _compile(of: BackwardPass, found: tuple[Entries, ...], *, rounds: bool) -> None:
     """Compile the kernels of all reads side by side, before the first pass launches them."""
-    reads = (_Launch(of, entry) for entry in entries)
+    reads = (_Launch(of, entries) for entries in found)
     launches = chain.from_iterable(read.to_compile(*read.modes) for read in reads)
     if rounds:
-        launches = chain(_Launch(of, entries[0]).to_compile("products"), launches)
+        launches = chain(_Launch(of, found[0]).to_compile("products"), launches)
     first = next(launches, None)
     if first is not None and variant_of(first) is None:
         compile_together([first, *launches])
@@ -77,7 +87,7 @@ def _rounds(of: BackwardPass) -> bool:
     return summed and not of.call.part and out is not None and out.dtype != torch.float32
 
 
-def _with_whole_products(of: BackwardPass, entry: Entry) -> BackwardPass:
+def _with_whole_products(of: BackwardPass, entries: Entries) -> BackwardPass:
     """The pass with dO . O computed as if the output had not been rounded, by the kernel of a read.
 
     The gradient of an entry is a sum over many pairs of weights times (dO . v - dO . O). Its terms
@@ -90,54 +100,67 @@ def _with_whole_products(of: BackwardPass, entry: Entry) -> BackwardPass:
     pairs = zip(of.grad_out.split(together, 1), out.split(together, 1), strict=True)
     rounded = torch.cat([(change.float() * part.float()).sum(-1) for change, part in pairs], 1)
     delta = torch.empty_like(rows.delta).copy_(rows.delta)
-    whole = _Launch(of, entry).numbers("products")
+    whole = _Launch(of, entries).numbers("products")[0]
     delta.view(batch, heads, -1)[..., :q_len] += whole - rounded
     return replace(of, rows=rows._replace(delta=delta))
 
 
-def _of_reading(call: Call, entry: Entry, launch: _Launch) -> torch.Tensor:
-    """The part of one read in the gradient of its table, float64 in the table's shape."""
-    table = cast(torch.Tensor, call.form.values[entry.slot.index])
-    extents = call.extents
+def _numbers_of(
+    call: Call, entries: Entries, launch: _Launch
+) -> Iterator[tuple[Node, torch.Tensor, dict[str, torch.Tensor]]]:
+    """The reads, each with its part of the gradient, float64 `[batch, heads, n]`, and the indices
+    of the numbers."""
+    extents, device = call.extents, call.query.device
     places = {
-        "batch": torch.arange(extents.batch, device=table.device).view(-1, 1, 1),
-        "head": torch.arange(extents.heads, device=table.device).view(1, -1, 1),
+        "batch": torch.arange(extents.batch, device=device).view(-1, 1, 1),
+        "head": torch.arange(extents.heads, device=device).view(1, -1, 1),
     }
-    if entry.mode == "rows":
-        parts = launch.numbers("rows").double()
-        places["q_idx"] = torch.arange(extents.q_len, device=table.device)
-    elif entry.mode == "pairs":
-        return launch.sums(tuple(table.shape))
-    elif entry.mode == "columns":
-        parts = launch.sums((extents.batch, extents.heads, extents.kv_len))
-        places["kv_idx"] = torch.arange(extents.kv_len, device=table.device)
+    if entries.mode == "rows":
+        places["q_idx"] = torch.arange(extents.q_len, device=device)
+        for reading, numbers in zip(entries.readings, launch.numbers("rows").double(), strict=True):
+            yield reading, numbers, places
+        return
+    if entries.mode == "columns":
+        count = extents.kv_len
+        places["kv_idx"] = torch.arange(count, device=device)
     else:
-        distances = extents.q_len + extents.kv_len - 1
-        parts = launch.sums((extents.batch, extents.heads, distances))
-        distance = torch.arange(distances, device=table.device) - (extents.kv_len - 1)
+        count = extents.q_len + extents.kv_len - 1
+        distance = torch.arange(count, device=device) - (extents.kv_len - 1)
         # Any pair at the distance stands for all of them.
         places |= {"q_idx": distance.clamp(min=0), "kv_idx": (-distance).clamp(min=0)}
-    return _gathered(parts, entry, places, call, table)
+    yield entries.readings[0], launch.sums((extents.batch, extents.heads, count)), places
 
 
-def _gathered(
-    parts: torch.Tensor,
-    entry: Entry,
-    places: dict[str, torch.Tensor],
-    call: Call,
-    table: torch.Tensor,
-) -> torch.Tensor:
-    """`parts` `[batch, heads, n]` added up by the entry of the table they belong to."""
-    place = torch.zeros((), dtype=torch.int64, device=table.device)
+_Parts = tuple[torch.Tensor, torch.Tensor]
+"""Numbers, float64, and their places in a table without axes, of the same shape."""
+
+
+def _placed(
+    numbers: torch.Tensor, reading: Node, places: dict[str, torch.Tensor], call: Call
+) -> _Parts:
+    """The numbers `[batch, heads, n]` of a read, with their places in its table.
+
+    Along an axis on which the place does not depend, numbers are added up first.
+    """
+    table = cast(torch.Tensor, call.form.values[slot_of(reading)])
+    place = torch.zeros((1, 1, 1), dtype=torch.int64, device=table.device)
     environment = Environment(places, call.form.values)
-    for axis, index in enumerate(entry.reading.args):
+    for axis, index in enumerate(reading.args):
         at = evaluate(index, environment).clamp(0, table.shape[axis] - 1)
         place = place * table.shape[axis] + at
-    unit = _unit(parts.abs().amax(), parts.numel())
-    whole = (parts * unit.double()).to(torch.int64).view(-1)
+    alike = [axis for axis in range(3) if place.shape[axis] == 1 < numbers.shape[axis]]
+    if alike:
+        numbers = numbers.sum(alike, keepdim=True)
+    return numbers.reshape(-1), place.expand(numbers.shape).reshape(-1)
+
+
+def _added_up(parts: list[_Parts], table: torch.Tensor) -> torch.Tensor:
+    """The sums of numbers by their places, float64 in the table's shape."""
+    numbers, places = (torch.cat(each) for each in zip(*parts, strict=True))
+    unit = _unit(numbers.abs().amax(), numbers.numel()).double()
     sums = torch.zeros(table.numel(), dtype=torch.int64, device=table.device)
-    sums.index_add_(0, place.expand(parts.shape).reshape(-1), whole)
-    return (sums.double() / unit.double()).view(table.shape)
+    sums.index_add_(0, places, (numbers * unit).to(torch.int64))
+    return (sums.double() / unit).view(table.shape)
 
 
 def _unit(largest: torch.Tensor, count: int) -> torch.Tensor:
@@ -147,12 +170,14 @@ def _unit(largest: torch.Tensor, count: int) -> torch.Tensor:
     return torch.exp2(exponent.clamp(max=_LARGEST_EXPONENT))
 
 
-def entry_constants(entry: Entry) -> dict[str, Any]:
-    """The constants of the kernel for a read."""
-    module = load(entry.hooks.source, entry.hooks.digest)
-    return hook_constants(entry.hooks) | {
-        "ENTRY": None if entry.constant else module.entry,
-        "PLACE": module.place if entry.mode == "pairs" else None,
+def entry_constants(entries: Entries, mode: str) -> dict[str, Any]:
+    """The constants of the kernel for reads in a mode, without those of the tile."""
+    module = load(entries.hooks.source, entries.hooks.digest)
+    return hook_constants(entries.hooks) | {
+        "ENTRY": None if entries.constant else module.entry,
+        "PLACE": module.place if entries.mode == "pairs" else None,
+        "MODE": mode,
+        "READS": len(entries.readings) if mode == "rows" else 1,
     }
 
 
@@ -162,18 +187,18 @@ def held_by(mode: Mode) -> dict[str, torch.dtype]:
 
 
 class _Launch:
-    """The kernel for one read, complete except for the mode."""
+    """The kernel for reads, complete except for the mode."""
 
-    def __init__(self, of: BackwardPass, entry: Entry) -> None:
-        self.of, self.call, self.entry = of, of.call, entry
+    def __init__(self, of: BackwardPass, entries: Entries) -> None:
+        self.of, self.call, self.entries = of, of.call, entries
         self.tma = of.tma and describable(of.call.key) and describable(of.call.value)
-        weighted = {"WEIGHTED": of.call.weight.formula is not None}
-        self.constants = of.plan.shape | entry_constants(entry) | weighted
+        self.weighted = of.call.weight.formula is not None
 
     def numbers(self, mode: str) -> torch.Tensor:
-        """A number for each query, float32 `[batch, heads, q_len]`."""
+        """A number for each query, float32 `[reads, batch, heads, q_len]`; one read but in rows."""
         extents = self.call.extents
-        shape = (extents.batch, extents.heads, extents.q_len)
+        reads = len(self.entries.readings) if mode == "rows" else 1
+        shape = (reads, extents.batch, extents.heads, extents.q_len)
         found = self.of.rows.statistic.new_empty(shape)
         self._run(mode, found, None)
         return found
@@ -183,15 +208,15 @@ class _Launch:
         largest, count = self._largest()
         unit = _unit(largest, count)
         found = torch.zeros(shape, dtype=torch.int64, device=self.call.query.device)
-        self._run(self.entry.mode, found, unit)
+        self._run(self.entries.mode, found, unit)
         sums = found.double() / unit.double()
         # Gradients that are not finite have no unit; they are not finite here either.
         return torch.where(largest.isfinite(), sums, float("nan"))
 
     @property
     def modes(self) -> tuple[str, ...]:
-        """The modes in which the gradient of the read is computed."""
-        mode = self.entry.mode
+        """The modes in which the gradients are computed."""
+        mode = self.entries.mode
         return (mode, "largest") if mode != "rows" and self._is_measured else (mode,)
 
     def to_compile(self, *modes: str) -> Iterator[Launch]:
@@ -206,7 +231,7 @@ class _Launch:
     @property
     def _is_measured(self) -> bool:
         """Whether a kernel measures how large parts of the sums are."""
-        return not self.entry.constant or self.call.weight.formula is not None
+        return not self.entries.constant or self.weighted
 
     def _largest(self) -> tuple[torch.Tensor, int]:
         """An upper limit of the parts, and of how many of that size are added up."""
@@ -227,16 +252,17 @@ class _Launch:
         launch.run()
 
     def _of(self, mode: str) -> tuple[Hashable, ...]:
-        weighted, device = self.constants["WEIGHTED"], self.call.query.device
-        return (self.entry, mode, *self.of.plan.shape.values(), self.tma, weighted, device)
+        shape, device = self.of.plan.shape.values(), self.call.query.device
+        return (self.entries, mode, *shape, self.tma, self.weighted, device)
 
     def _with_tiles(
         self, mode: str, sums: torch.Tensor, unit: torch.Tensor | None
     ) -> Iterator[Launch]:
         """The launches of a mode, by tiles in the order to try."""
-        fixed = self.constants | {"MODE": mode}
+        fixed = self.of.plan.shape | entry_constants(self.entries, mode)
+        fixed["WEIGHTED"] = self.weighted
         given = self.of.tensors | {"sums": sums, "unit": unit}
-        reads = hooked(self.entry.hooks, self.call)
+        reads = hooked(self.entries.hooks, self.call)
 
         def with_tile(tile: Tile) -> Launch:
             return Launch(
