@@ -103,8 +103,10 @@ def outgrows_entries(node: Node) -> bool:
     """Whether integer arithmetic may leave the dtype of the entries it reads.
 
     True for a multiple of an entry, a sum of two entries, and a sum with an entry that is divided
-    or compared with another entry. False for a sum of one entry and positions that is compared with
-    positions, for there the entry can be clamped; and for the quotient of such a sum.
+    or compared with another entry; for `a[q] >= -b[q]`, which is computed as a sum, and for the
+    negative of an entry that is compared with another. False for a sum of one entry and positions
+    that is compared with positions, for there the entry can be clamped; and for the quotient of
+    such a sum.
     """
     if node.op in ("floordiv", "mod") and entry_of(node.args[0]) is not None:
         return adds_to_entry(node.args[1])
@@ -116,5 +118,12 @@ def outgrows_entries(node: Node) -> bool:
         return sum(map(holds_entry, node.args)) > 1
     if node.op not in ("ge", "gt", "eq"):
         return False
-    terms = [term for side in node.args for term in terms_of(side) if holds_entry(term)]
-    return len(terms) > 1 and any(map(adds_to_entry, node.args))
+    if sum(holds_entry(term) for side in node.args for term in terms_of(side)) <= 1:
+        return False
+    return any(map(adds_to_entry, node.args)) or any(map(_joins_entries, arranged(node).args))
+
+
+def _joins_entries(side: Node) -> bool:
+    """Whether a side of an arranged comparison adds entries, or has the negative of one."""
+    entries = [term for term in terms_of(side) if holds_entry(term)]
+    return len(entries) > 1 or any(map(is_negative, entries))

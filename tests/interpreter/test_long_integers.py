@@ -88,6 +88,12 @@ def cases():
         "squares": (x * y >= v + q_idx, lambda h, q, k: a[q] * b[k] >= d[h] + q),
         "numbers": (q_idx * B * B * B <= kv_idx * B, lambda h, q, k: q * B**3 <= k * B),
         "negative": (kv_idx // B > q_idx * -B, lambda h, q, k: k // B > q * -B),
+        # Compared as a sum of two entries, and with the negative of an entry.
+        "moved to the other side": (
+            ma.where(q_idx > kv_idx, y, kv_idx) >= -x,
+            lambda h, q, k: (b[k] if q > k else k) >= -a[q],
+        ),
+        "negated": (-x == y, lambda h, q, k: -a[q] == b[k]),
         # No table at all: a bound multiplies what the mask divides by.
         "32 bits": (
             kv_idx // scalar(2**20, "c", low=1) < scalar(2**20, "n"),
