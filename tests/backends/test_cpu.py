@@ -252,6 +252,22 @@ def test_gradients_of_tables_in_16_bits_are_those_of_the_inputs(dtype, mean):
         assert max(cancelling("cpu", dtype, mean, 700, weight=weight)) <= 1e-4
 
 
+@pytest.mark.parametrize("backend", ["cpu", "reference"])
+def test_gradients_of_a_table_in_16_bits_are_added_up_in_32(backend):
+    torch.manual_seed(0)
+    inputs, entries = torch.randn(3, 1, 2, 300, 16), torch.rand(2, 17).bfloat16()
+
+    def gradient(backend, dtype):
+        table = entries.to(dtype).requires_grad_()
+        wide = torch.float64 if dtype == torch.float64 else torch.float32
+        q, k, v = inputs.to(wide)
+        out = ma.attention(q, k, v, causal + ma.relative(table), backend=backend)
+        return torch.autograd.grad((out * v.cos()).sum(), table)[0].double()
+
+    exact = gradient("reference", torch.float64)
+    assert (gradient(backend, torch.bfloat16) - exact).norm() < 3e-3 * exact.norm()
+
+
 def test_gradients_of_slopes_by_far_keys():
     """An lse of some hundreds holds the sum of weights too roughly for a sum over distances."""
     generator = torch.Generator().manual_seed(0)

@@ -131,8 +131,11 @@ def _biased(call: Call, scores: torch.Tensor, keeps: torch.Tensor) -> torch.Tens
     structure = call.form.structure
     if structure.bias.op == "score":
         return scores
-    environment = _environment(call, scores)
+    environment, tables = _environment(call, scores), list(call.form.values)
     learned = [slot.index for slot, table in call.form.tensors() if table.requires_grad]
+    for slot in learned:  # their gradients are added up in the dtype of scores
+        tables[slot] = cast(torch.Tensor, tables[slot]).to(scores.dtype)
+    environment = dataclasses.replace(environment, values=tuple(tables))
     bias, readings = differentiated(structure, tuple(learned))
     entries = [evaluate(reading, environment) for reading in readings]
     values = (*environment.values, *entries)
