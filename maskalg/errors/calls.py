@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import torch
+
 from .kinds import BackendError, MaskTypeError, MaskValueError
 from .strangers import entering, instead
 
@@ -166,17 +168,17 @@ def sparse_table(name: str, layout: object) -> MaskTypeError:
     )
 
 
-def complex_table(name: str, dtype: object) -> MaskTypeError:
+def table_dtype(name: str, dtype: torch.dtype) -> MaskTypeError:
+    """A table whose dtype no kernel reads."""
+    if dtype.is_complex:
+        write = f"{name}.real or {name}.abs()"
+    elif dtype.is_floating_point:
+        write = f"{name}.float()"
+    else:
+        write = f"{name}.long()" + (" if no entry is 2**63 or more" * (dtype == torch.uint64))
     return MaskTypeError(
-        f"table {name} holds {dtype}; tables hold flags, integers or real numbers. Write "
-        "`tensor.real` or `tensor.abs()`."
-    )
-
-
-def unsigned_table(name: str) -> MaskTypeError:
-    return MaskTypeError(
-        f"{name} is a tensor of dtype torch.uint64, and integer entries are read as int64. Write "
-        f"{name}.long() if no entry is 2**63 or more."
+        f"{name} is a tensor of dtype {dtype}. Tables hold bool, uint8, uint16, signed integers, "
+        f"float16, bfloat16, float32 or float64. Write {write}."
     )
 
 

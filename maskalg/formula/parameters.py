@@ -17,10 +17,9 @@ import torch
 from ..errors import (
     MaskValueError,
     below,
-    complex_table,
     not_an_integer,
     sparse_table,
-    unsigned_table,
+    table_dtype,
 )
 
 Kind = Literal["bool", "int", "real"]
@@ -28,6 +27,12 @@ Kind = Literal["bool", "int", "real"]
 Order = Literal["contiguous", "ascending"]
 """The order of entries along the last dimension of a table: equal entries lie next to each other
 ("contiguous"), or entries never descend ("ascending")."""
+
+_DTYPES: Final = frozenset({
+    torch.bool, torch.uint8, torch.uint16, torch.int8, torch.int16, torch.int32, torch.int64,
+    torch.float16, torch.bfloat16, torch.float32, torch.float64,
+})  # fmt: skip
+"""Dtypes of tables, whose entries kernels read as signed integers or as real numbers."""
 
 INT32_MAX: Final = 2**31 - 1
 
@@ -106,10 +111,8 @@ class Table:
     ) -> None:
         if tensor.layout != torch.strided:
             raise sparse_table(name, tensor.layout)
-        if tensor.is_complex():
-            raise complex_table(name, tensor.dtype)
-        if tensor.dtype == torch.uint64:
-            raise unsigned_table(name)
+        if tensor.dtype not in _DTYPES:
+            raise table_dtype(name, tensor.dtype)
         self.name = name
         self.tensor = tensor
         self.low = low

@@ -207,7 +207,7 @@ def test_scalar_and_table() -> None:
     for entries in (["a"], [[1], [2, 3]], [1, True]):
         says = f"or a list or an array of its entries, got {entries}", "rows of one length"
         raises(TypeError, lambda entries=entries: table(entries), "table: tensor must be", *says)
-    raises(TypeError, lambda: table(IDS * 1j, "t"), "table t holds torch.complex64", "tensor.real")
+    raises(TypeError, lambda: table(IDS * 1j, "t"), "dtype torch.complex64", "t.real")
     raises(ValueError, lambda: table(IDS, 3), "3 cannot name a parameter")
     for taken in ("q", "k1", "q_idx", "kv_idx", "head"):
         raises(ValueError, lambda name=taken: scalar(3, name), f"{taken!r} cannot name", "k0, k1")

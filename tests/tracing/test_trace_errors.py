@@ -164,7 +164,7 @@ MISTAKES = {
     "complex": (
         lambda b, h, q, k: TURNS[q] == 0,
         TypeError,
-        ("table TURNS holds torch.complex64",),
+        ("TURNS is a tensor of dtype torch.complex64",),
     ),
 }
 
