@@ -61,8 +61,9 @@ def inside(index, size):
 
 @triton.jit
 def widened(x):
-    """An integer entry of a table in at least 32 bits, where small integers would wrap."""
-    return x.to(tl.int32) if x.dtype.primitive_bitwidth < 32 else x
+    """An entry of a table as a signed integer of 32 or 64 bits, where small ones would wrap."""
+    small = x.to(tl.int32) if x.dtype.primitive_bitwidth < 32 else x
+    return small.to(tl.int64) if x.dtype == tl.uint32 else small
 
 
 @triton.jit

@@ -183,9 +183,9 @@ class Bound:
 
     @property
     def long(self) -> bool:
-        """Whether a table holds integers of 64 bits."""
+        """Whether a table holds integers that kernels read in 64 bits."""
         for table in self.tables:  # noqa: SIM110 - a generator takes longer
-            if table.dtype == torch.int64:
+            if table.dtype in (torch.int64, torch.uint32):
                 return True
         return False
 

@@ -29,7 +29,8 @@ Order = Literal["contiguous", "ascending"]
 ("contiguous"), or entries never descend ("ascending")."""
 
 _DTYPES: Final = frozenset({
-    torch.bool, torch.uint8, torch.uint16, torch.int8, torch.int16, torch.int32, torch.int64,
+    torch.bool, torch.uint8, torch.uint16, torch.uint32,
+    torch.int8, torch.int16, torch.int32, torch.int64,
     torch.float16, torch.bfloat16, torch.float32, torch.float64,
 })  # fmt: skip
 """Dtypes of tables, whose entries kernels read as signed integers or as real numbers."""

@@ -100,6 +100,18 @@ def test_masks_on_canvases(target):
     assert result.shared <= SHARED_LIMIT.get(target, SHARED_LIMIT["gfx942"])
 
 
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.uint16, torch.uint32], ids=str)
+def test_unsigned_entries(dtype):
+    from maskalg.backends.triton.offline import compile_offline
+
+    entries = torch.zeros(64).to(dtype)
+    mask = ma.table(entries)[ma.q_idx] >= ma.table(entries.clone(), "other")[ma.kv_idx]
+    for kernel in ("forward", "backward_keys"):
+        compiled(causal & mask, "sm_90", 64, torch.bfloat16, kernel)
+    [report] = compile_offline(causal & mask, "sm_90", 64, torch.bfloat16, backward=False)
+    assert report.tier.startswith("Gluon")
+
+
 IDS = torch.zeros(64, dtype=torch.int32)
 WITH_DOCUMENTS = {
     "spans": causal | ma.spans(IDS),

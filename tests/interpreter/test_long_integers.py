@@ -133,3 +133,15 @@ def test_what_kernels_cannot_compute_is_refused():
     with pytest.raises(ma.MaskValueError, match=r"take integers of \d+ bits, and at most 127 are"):
         ma.attention(q, q, q, many >= kv_idx, backend="triton")
     assert (many >= kv_idx).to_dense(4)[0, 0].tolist()[0] == [True, False, False, False]
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.uint16, torch.uint32], ids=str)
+def test_unsigned_entries_keep_their_value(dtype):
+    most = torch.iinfo(dtype).max
+    entries = torch.tensor([0, 1, 3, most, most - 1] * 8)
+    x, y = table(entries.to(dtype), "x")[q_idx], table(entries.flip(0).to(dtype), "y")[kv_idx]
+    v = torch.eye(LENGTH, 16)[None, None]
+    q = torch.zeros_like(v)
+    for mask in (x >= kv_idx - q_idx, x - y > 1, -x < y - 3, (x + 5) // 2 > y, x == y):
+        found = ma.attention(q, q, v, mask, backend="triton")
+        torch.testing.assert_close(found, ma.attention(q, q, v, mask, backend="reference"))

@@ -20,8 +20,9 @@ from .spec import KernelSpec, role_of, tensor_of
 
 _TYPES: Final = {
     torch.int64: "i64", torch.int32: "i32", torch.int16: "i16", torch.int8: "i8",
-    torch.uint16: "u16", torch.uint8: "u8", torch.bool: "i1", torch.float64: "fp64",
-    torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16", FLOAT8: "fp8e4nv",
+    torch.uint32: "u32", torch.uint16: "u16", torch.uint8: "u8", torch.bool: "i1",
+    torch.float64: "fp64", torch.float32: "fp32", torch.float16: "fp16",
+    torch.bfloat16: "bf16", FLOAT8: "fp8e4nv",
 }  # fmt: skip
 _HELD: Final[dict[str, torch.dtype | None]] = {
     **dict.fromkeys(("lse", "statistic", "delta", "part", "sums", "sum"), torch.float32),
