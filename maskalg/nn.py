@@ -11,7 +11,7 @@ from . import errors
 from .attention import attention
 from .formula.derived import Derived
 from .formula.expression import Expression
-from .formula.parameters import Table
+from .formula.parameters import Constant, Table
 from .formula.watched import transformed
 from .values.algebra import Bias, Mask, Score, everything
 from .values.weights import Weight, softmax
@@ -35,7 +35,9 @@ class Attention(torch.nn.Module):
     themselves, such as "forward", gets an underscore: `forward_`. Tables computed from other
     tensors of the expression are left out, and follow those. The tensors move with `.to()` and are
     saved by `state_dict()`; each call computes with the tensors that the module then holds. Numbers
-    (windows, caps) belong to the expression.
+    (windows, caps) belong to the expression, and so do tables computed from numbers, such as T5's
+    buckets: buffers that are not saved. After `to_empty()` they are to be made anew, with the
+    module.
 
     Args:
         score: a mask, a bias, or `mask + bias`; None keeps everything.
@@ -48,6 +50,7 @@ class Attention(torch.nn.Module):
     Raises:
         TypeError: a score that is no expression, a weight that is none, or more arguments, such as
             those of `torch.nn.MultiheadAttention`.
+        ValueError: a tensor computed from a parameter, which the module could not learn.
 
     Examples:
         >>> layer = ma.nn.Attention(causal & sliding(256) + alibi(torch.nn.Parameter(slopes)))
@@ -79,15 +82,20 @@ class Attention(torch.nn.Module):
         self._scale = scale
         self._nan_safe = nan_safe
         self._backend = backend
-        tensors = _tensors(expression)
+        tables = _tables(expression)
+        tensors = {name: table.tensor for name, table in tables.items()}
+        held = [(table.tensor, isinstance(table, Constant)) for table in tables.values()]
+        held += [(tensor, False) for tensor in weight.tensors.values()]
         of_subclasses = () if torch.compiler.is_compiling() else vars(self)
         taken = {*dir(type(self)), *_ATTRIBUTES, *of_subclasses}
         places = _places((*tensors, *weight.tensors), taken)
-        for name, tensor in zip(places, (*tensors.values(), *weight.tensors.values()), strict=True):
+        for name, (tensor, constant) in zip(places, held, strict=True):
             if isinstance(tensor, torch.nn.Parameter):
                 self.register_parameter(name, tensor)
-            else:
-                self.register_buffer(name, tensor, getattr(tensor, "persistent", True))
+                continue
+            if not torch.compiler.is_compiling() and not tensor.is_leaf:
+                raise errors.computed_from_parameter(name)
+            self.register_buffer(name, tensor, getattr(tensor, "persistent", not constant))
         self._score = _Held(expression, tensors, places[: len(tensors)])
         self._weight = _Held(weight, weight.tensors, places[len(tensors) :])
 
@@ -142,13 +150,13 @@ class Attention(torch.nn.Module):
         return ", ".join([repr(self._score.value), *given])
 
 
-def _tensors(expression: Expression) -> dict[str, torch.Tensor]:
-    """The tensors of an expression by name, without those derived from others of them: they follow
+def _tables(expression: Expression) -> dict[str, Table]:
+    """The tables of an expression by name, without those derived from others of them: they follow
     whatever takes the place of these."""
     named = {name: found[0] for name, found in expression._named.items()}
     own = set(named.values())
     return {
-        name: table.tensor
+        name: table
         for name, table in named.items()
         if isinstance(table, Table)
         and not (isinstance(table, Derived) and own.issuperset(table.sources))

@@ -178,6 +178,41 @@ def test_a_buffer_that_is_not_saved():
     assert not layer.state_dict() and layer.ids is ids
 
 
+def test_the_table_of_a_window_is_learned():
+    table = torch.nn.Parameter(torch.zeros(35, 2))
+    layer = ma.nn.Attention(ma.relative_2d(table, (3, 4)))
+    assert list(layer.parameters()) == [table] and layer.state_dict()["table"].shape == (35, 2)
+    layer.load_state_dict({"table": torch.randn(35, 2)})
+    q = torch.randn(1, 2, 12, 8)
+    wanted = ma.attention(q, q, q, ma.relative_2d(table, (3, 4)))
+    for each in (layer, copy.deepcopy(layer)):
+        torch.testing.assert_close(each(q, q, q), wanted)
+
+
+def test_tensors_computed_from_parameters_are_refused():
+    slopes, sink = torch.nn.Parameter(torch.rand(2)), torch.nn.Parameter(torch.zeros(()))
+    with pytest.raises(ma.MaskValueError, match=r"slopes is computed .* `layer\(q, k, v, bias\)`"):
+        ma.nn.Attention(ma.causal + ma.alibi(slopes * 2))
+    with pytest.raises(ma.MaskValueError, match="sink is computed from"):
+        ma.nn.Attention(ma.causal, weight=ma.softmax_with_sink(sink.expand(2)))
+    ma.nn.Attention(ma.causal + ma.alibi(slopes.detach() * 2))
+
+
+def test_tables_computed_from_numbers_are_not_saved():
+    table, q = torch.randn(32, 2), torch.randn(1, 2, 40, 8)
+    encoder, decoder = (
+        ma.nn.Attention(ma.t5(torch.nn.Parameter(torch.zeros(32, 2)), bidirectional=both))
+        for both in (True, False)
+    )
+    for layer in (encoder, decoder):
+        layer.load_state_dict({"table": table})
+    encoder.load_state_dict(decoder.state_dict())
+    wanted = ma.attention(q, q, q, ma.t5(table))
+    torch.testing.assert_close(encoder(q, q, q), wanted)
+    sandwich = ma.nn.Attention(ma.sandwich(torch.ones(2), 40).to("cpu"))
+    assert list(sandwich.state_dict()) == ["factors"]
+
+
 def test_other_arguments_of_a_call_are_refused():
     layer, query = ma.nn.Attention(causal), torch.zeros(1, 1, 4, 8)
     with pytest.raises(TypeError, match=r"no argument attn_mask: the fourth argument is ma\.dense"):

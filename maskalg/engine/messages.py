@@ -18,7 +18,10 @@ _LENGTH_OF = {
 # Tensors that are read at a distance from their middle, and the arguments that set their reach.
 _DISTANCES_OF = {
     "curve": "a greater `length` in sandwich",
-    "table": "a greater `window` in relative_2d, with a table for it",
+    "table": (
+        "a greater `window` in relative_2d, with a table for it; for several windows of n = H * W "
+        "tokens in a row, chunked(n) + relative_2d(…).at(q=q_idx % n, kv=kv_idx % n)"
+    ),
 }
 
 

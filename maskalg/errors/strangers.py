@@ -313,6 +313,15 @@ def module_without(name: str) -> MaskTypeError:
     )
 
 
+def computed_from_parameter(name: str) -> MaskValueError:
+    """`ma.nn.Attention` of a tensor that is computed from a parameter, once."""
+    return MaskValueError(
+        f"ma.nn.Attention: {name} is computed from a tensor that requires a gradient, so no "
+        f"optimizer would reach it. Pass the nn.Parameter itself; or compute {name} in each call, "
+        "in a bias passed to the module, `layer(q, k, v, bias)`, or to ma.attention."
+    )
+
+
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 _COUNTS: Final = frozenset(("batch", "heads"))

@@ -132,6 +132,18 @@ class Table:
         return id(self.tensor)
 
 
+class Constant(Table):
+    """A table computed from numbers alone, such as the buckets of T5's distances.
+
+    Modules do not save it: it belongs to the expression, as numbers do.
+    """
+
+    __slots__ = ()
+
+    def with_tensor(self, tensor: torch.Tensor) -> Constant:
+        return Constant(self.name, tensor, self.low, self.order)
+
+
 class Slot:
     """The place of a parameter in a normal form: position `index` of the values bound to it."""
 

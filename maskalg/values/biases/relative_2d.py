@@ -10,8 +10,8 @@ from numpy.typing import ArrayLike
 from ... import errors
 from ...formula import nodes
 from ...formula.entries import Entries
-from ...formula.nodes import BATCH, HEAD, SCORE, TRUE, K, Node, Q
-from ...formula.parameters import Table, whole_number
+from ...formula.nodes import BATCH, HEAD, SCORE, TRUE, K, Q
+from ...formula.parameters import Scalar, whole_number
 from ...formula.printing import called
 from ..algebra import Bias
 from ..arguments import real_table, shown
@@ -23,7 +23,9 @@ __all__ = ["relative_2d", "decomposed"]
 def relative_2d(table: Entries, window: tuple[int, int]) -> Bias:
     """s + table[(y_q - y_k + H - 1) * (2 W - 1) + x_q - x_k + W - 1, head] in a window of H x W.
 
-    Token i stands at y = i // W, x = i mod W; the sequence is one window of H * W tokens.
+    Token i stands at y = i // W, x = i mod W; the sequence is one window of H * W tokens. Several
+    windows of n = H * W tokens, one after the other, are
+    `chunked(n) + relative_2d(table, (H, W)).at(q=q_idx % n, kv=kv_idx % n)`.
 
     Args:
         table: floating `[(2 H - 1) * (2 W - 1), heads]`, as Swin's `relative_position_bias_table`.
@@ -35,33 +37,25 @@ def relative_2d(table: Entries, window: tuple[int, int]) -> Bias:
     call = f"relative_2d(…, window={shown(window)})"
     if not isinstance(window, tuple) or len(window) != 2:
         raise errors.tensor_dtype(call, "window", repr(window), "a pair (height, width)")
-    for name, side in zip(("height", "width"), window, strict=True):
-        whole_number(call, name, side, 1)
-    table = real_table(call, "table", table, (2,), "[(2 H - 1) * (2 W - 1), heads]").tensor
-    places = [2 * side - 1 for side in window]
-    if table.shape[0] != places[0] * places[1]:
+    for name, length in zip(("height", "width"), window, strict=True):
+        whole_number(call, name, length, 1)
+    entries = real_table(call, "table", table, (2,), "[(2 H - 1) * (2 W - 1), heads]")
+    of_rows, of_columns = (2 * length - 1 for length in window)
+    if entries.tensor.shape[0] != of_rows * of_columns:
         raise errors.MaskValueError(
-            f"{call}: a window of {window} has {places[0] * places[1]} relative places, but table "
-            f"has {table.shape[0]} entries along dimension 0."
+            f"{call}: a window of {window} has {of_rows * of_columns} relative places, but table "
+            f"has {entries.tensor.shape[0]} entries along dimension 0."
         )
-    # A view with an axis for each side: places off the window are refused instead of read.
-    entries = Table("table", table.view(*places, table.shape[1]))
-    height, width = (_side(entries, axis) for axis in (0, 1))
-    rows = nodes.subtract(nodes.floordiv(Q, width), nodes.floordiv(K, width))
-    columns = nodes.subtract(nodes.mod(Q, width), nodes.mod(K, width))
-    one = nodes.const(1)
-    added = nodes.read(
-        entries,
-        nodes.add(rows, nodes.subtract(height, one)),
-        nodes.add(columns, nodes.subtract(width, one)),
-        HEAD,
-    )
-    return Bias(TRUE, nodes.add(SCORE, added), called("relative_2d", entries))
-
-
-def _side(entries: Table, axis: int) -> Node:
-    """The side of the window along an axis of `2 * side - 1` places."""
-    return nodes.floordiv(nodes.add(nodes.extent(entries, axis), nodes.const(1)), nodes.const(2))
+    side = Scalar("width", window[1], low=1)
+    width = nodes.scalar(side)
+    columns = nodes.subtract(nodes.mul(nodes.const(2), width), nodes.const(1))
+    # The place of two equal positions is the middle of the table.
+    middle = nodes.floordiv(nodes.extent(entries, 0), nodes.const(2))
+    down = nodes.subtract(nodes.floordiv(Q, width), nodes.floordiv(K, width))
+    right = nodes.subtract(nodes.mod(Q, width), nodes.mod(K, width))
+    place = nodes.add(nodes.mul(down, columns), right, middle)
+    added = nodes.read(entries, place, HEAD)
+    return Bias(TRUE, nodes.add(SCORE, added), called("relative_2d", entries, side))
 
 
 def decomposed(rel_h: Entries, rel_w: Entries) -> Bias:

@@ -13,7 +13,7 @@ from ... import errors
 from ...formula import nodes
 from ...formula.entries import Entries
 from ...formula.nodes import HEAD, SCORE, TRUE, K, Q
-from ...formula.parameters import Table, plain_number, whole_number
+from ...formula.parameters import Constant, plain_number, whole_number
 from ...formula.printing import called
 from ..algebra import Bias
 from ..arguments import real_table, shown
@@ -48,7 +48,7 @@ def sandwich(factors: Entries, length: int, *, dim: int = 128) -> Bias:
     rates = 10000.0 ** (-2 * steps / dim)
     waves = sum((distances * rate).cos() for rate in rates)
     assert isinstance(waves, torch.Tensor)
-    curve = Table("curve", waves)  # in float64, for calls in float64
+    curve = Constant("curve", waves)  # in float64, for calls in float64
     middle = nodes.floordiv(nodes.extent(curve, 0), nodes.const(2))
     place = nodes.add(nodes.subtract(Q, K), middle)
     added = nodes.mul(nodes.read(table, HEAD), nodes.read(curve, place))

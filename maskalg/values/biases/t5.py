@@ -13,7 +13,7 @@ from ... import errors
 from ...formula import nodes
 from ...formula.entries import Entries
 from ...formula.nodes import HEAD, SCORE, TRUE, K, Q
-from ...formula.parameters import Table, whole_number
+from ...formula.parameters import Constant, whole_number
 from ...formula.printing import called
 from ..algebra import Bias
 from ..arguments import real_table
@@ -48,7 +48,7 @@ def t5(table: Entries, *, bidirectional: bool = True, max_distance: int = 128) -
         wanted = "[buckets, heads] with an even number of buckets, 4 or more when bidirectional"
         raise errors.tensor_shape(call, "table", list(weight.shape), wanted)
     whole_number(call, "max_distance", max_distance, count // 2 + 1)
-    buckets = Table("buckets", _buckets(count, max_distance).to(weight.device))
+    buckets = Constant("buckets", _buckets(count, max_distance).to(weight.device))
     ahead = nodes.subtract(K, Q)
     zero, last = nodes.const(0), nodes.subtract(nodes.extent(buckets, 0), nodes.const(1))
     if not bidirectional:
