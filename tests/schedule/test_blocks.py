@@ -282,3 +282,10 @@ def test_divisors_in_the_branch_that_is_not_taken():
 
 def test_a_constant_beyond_float32_is_infinite():
     assert (ma.q_idx * 1e39 > ma.kv_idx).to_dense(3)[0, 0].sum(1).tolist() == [0, 3, 3]
+
+
+@pytest.mark.parametrize("built", [ma.document, lambda ids: causal | ma.spans(ids)])
+def test_no_batch_entries(built):
+    mask = built(torch.zeros(0, 5, dtype=torch.int64))
+    assert mask.to_dense(5).shape == (0, 1, 5, 5)
+    assert mask.blocks(5).labels.shape == (0, 1, 1, 1) and mask.cost(5).kept == 0

@@ -345,7 +345,7 @@ def _united(spans: tuple[Span, ...], form: Bound, extents: Extents) -> torch.Ten
     """How many keys lie in the intervals of spans for each query, int64 `[batch, heads, q_len]`."""
     tiling = Tiling(form, extents, (1, 1))
     rows, (batch, heads) = rows_of(tiling), tiling.shape[:2]
-    at_once = max(1, _ENDS_AT_ONCE // (max(len(spans), 1) * batch * heads))
+    at_once = max(1, _ENDS_AT_ONCE // max(len(spans) * batch * heads, 1))
     found = [torch.zeros((batch, heads, 0), dtype=torch.int64)]
     for begin in range(0, extents.q_len, at_once):
         ranges = _tile_ranges(spans, rows.part(begin, begin + at_once), 1)

@@ -146,7 +146,7 @@ def figure_lines(mask: Expression, found: Tally, shown: Picture) -> list[tuple[s
         f"{found.empty:,} empty ({percent(found.empty / max(count, 1))}), "
         f"{found.partial:,} partial, {found.full:,} full"
     )
-    saved = f"{percent(1 - found.visited / max(found.total, 1))} of dense attention's saved"
+    saved = f"{percent(1 - found.visited / found.total if found.total else 0)} of dense attention's saved"
     if least < most < found.visited:
         saved += ": kernels visit what their bounds leave open"
     rows = [
