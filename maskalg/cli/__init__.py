@@ -38,6 +38,8 @@ class _Parser(argparse.ArgumentParser):
     """A parser whose errors are one line, with exit status 2 and the nearest known name."""
 
     def error(self, message: str) -> NoReturn:
+        if message.startswith("unrecognized arguments: ") and ": -" not in message:
+            message += '. An expression is one argument: write "causal & sliding(256)" in quotes'
         self.exit(2, f"{self.prog}: {message}\n")
 
     def _check_value(self, action: argparse.Action, value: object) -> None:

@@ -92,6 +92,11 @@ class Pages:
                 )
         if self.most_queries is not None:
             whole_number("Pages", "most_queries", self.most_queries, 1)
+            if self.cu_seqlens_q is None:
+                raise errors.MaskValueError(
+                    "Pages: most_queries is of packed requests, which cu_seqlens_q tells apart. "
+                    "Pass cu_seqlens_q, or leave most_queries out."
+                )
 
     @cached_property
     def remembered(self) -> dict[str, Any]:

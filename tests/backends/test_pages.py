@@ -304,6 +304,7 @@ TABLE, LENGTHS = torch.tensor([[0, 1], [2, -1]], **INT), torch.tensor([20, 16], 
         ),
         ((TABLE, LENGTHS, LENGTHS), "cu_seqlens_q must have 3 entries"),
         ((TABLE, LENGTHS, None, 0), "most_queries must be an integer >= 1, got 0"),
+        ((TABLE, LENGTHS, None, 3), "Pass cu_seqlens_q, or leave most_queries out"),
     ],
 )
 def test_what_are_no_pages(given, text):

@@ -89,6 +89,8 @@ REFUSED = [
     (["causal", "--head-dim", "512"], "head dimensions 8 to 256, got 512"),
     (["causal", "--dtype", "int8"], "invalid choice: 'int8'"),
     (["causl"], "Did you mean causal?"),
+    (["causal", "sliding(3)"], 'sliding(3). An expression is one argument: write "causal & '),
+    (["causal", "--lenght", "3"], "unrecognized arguments: --lenght 3\n"),
 ]
 
 
