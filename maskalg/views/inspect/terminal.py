@@ -146,8 +146,8 @@ def figure_lines(mask: Expression, found: Tally, shown: Picture) -> list[tuple[s
         f"{found.empty:,} empty ({percent(found.empty / max(count, 1))}), "
         f"{found.partial:,} partial, {found.full:,} full"
     )
-    left_out = (found.total - found.visited) / max(found.total, 1)
-    saved = f"{percent(left_out)} of dense attention's saved"
+    unvisited = (found.total - found.visited) / max(found.total, 1)
+    saved = f"{percent(unvisited)} of dense attention's saved"
     if least < most < found.visited:
         saved += ": kernels visit what their bounds leave open"
     rows = [
