@@ -102,11 +102,10 @@ def may_stay_as_large(node: Node) -> bool:
 def outgrows_entries(node: Node) -> bool:
     """Whether integer arithmetic may leave the dtype of the entries it reads.
 
-    True for a multiple of an entry, a sum of two entries, and a sum with an entry that is divided
-    or compared with another entry; for `a[q] >= -b[q]`, which is computed as a sum, and for the
-    negative of an entry that is compared with another. False for a sum of one entry and positions
-    that is compared with positions, for there the entry can be clamped; and for the quotient of
-    such a sum.
+    Entries outgrow it that are multiplied, added to another or divided after a sum. Of comparisons,
+    those of two entries with a sum among them, of `-a[q]` alone, and of `a[q] >= -b[q]`, which is
+    computed as a sum. A sum of one entry and positions that is compared with positions does not:
+    there the entry can be clamped.
     """
     if node.op in ("floordiv", "mod") and entry_of(node.args[0]) is not None:
         return adds_to_entry(node.args[1])
@@ -118,12 +117,13 @@ def outgrows_entries(node: Node) -> bool:
         return sum(map(holds_entry, node.args)) > 1
     if node.op not in ("ge", "gt", "eq"):
         return False
-    if sum(holds_entry(term) for side in node.args for term in terms_of(side)) <= 1:
-        return False
-    return any(map(adds_to_entry, node.args)) or any(map(_joins_entries, arranged(node).args))
+    count = sum(holds_entry(term) for side in node.args for term in terms_of(side))
+    if count and any(map(_outgrows_entry, arranged(node).args)):
+        return True
+    return count > 1 and any(map(adds_to_entry, node.args))
 
 
-def _joins_entries(side: Node) -> bool:
-    """Whether a side of an arranged comparison adds entries, or has the negative of one."""
+def _outgrows_entry(side: Node) -> bool:
+    """Whether a side of an arranged comparison adds two entries, or is the negative of one."""
     entries = [term for term in terms_of(side) if holds_entry(term)]
-    return len(entries) > 1 or any(map(is_negative, entries))
+    return len(entries) > 1 or (side in entries and is_negative(side))

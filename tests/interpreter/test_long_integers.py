@@ -94,6 +94,7 @@ def cases():
             lambda h, q, k: (b[k] if q > k else k) >= -a[q],
         ),
         "negated": (-x == y, lambda h, q, k: -a[q] == b[k]),
+        "negated, beside positions": (-x < kv_idx, lambda h, q, k: -a[q] < k),
         # No table at all: a bound multiplies what the mask divides by.
         "32 bits": (
             kv_idx // scalar(2**20, "c", low=1) < scalar(2**20, "n"),
