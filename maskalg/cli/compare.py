@@ -6,6 +6,7 @@ import argparse
 from typing import TYPE_CHECKING, Final
 
 from ..formula.expression import Expression
+from ..values.algebra import Score
 from .options import add_expression, add_lengths, mask_of, natural, plain_console
 
 if TYPE_CHECKING:
@@ -35,13 +36,18 @@ def run(options: argparse.Namespace) -> int:
     from ..questions.compare import compare
     from ..views.inspect.difference import LENGTHS_SEEN_WHOLE, close_up, overview, show_difference
 
-    a, b = mask_of(read(options.a)).to("cpu"), mask_of(read(options.b)).to("cpu")
+    given = read(options.a), read(options.b)
+    a, b = (mask_of(each).to("cpu") for each in given)
     lengths = Lengths(options.q_len, options.kv_len, options.batch, options.heads)
     console = plain_console()
     found = compare(a, b, lengths)
     options.status = 0 if found.equivalent else 1
     console.print(f"A  {a}\nB  {b}")
     console.print(f"\n{found}, {_where(options)}", style="bold")
+    if any(isinstance(each, Score) for each in given):
+        console.print("Biases are not compared.")
+    if options.q_len is None and None in (found.only_a.empty, found.only_b.empty):
+        console.print("--len N asks about N positions alone, which may be decided.")
     for side, one, other in ((found.only_a, "A", "B"), (found.only_b, "B", "A")):
         if side.place is not None:
             text = _place_text(side.mask, side.place)

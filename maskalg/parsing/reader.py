@@ -127,7 +127,7 @@ class _Reader:
     def value(self, node: ast.expr, level: int) -> Any:
         if level > MOST_LEVELS:
             raise self.wrong(node, f"more than {MOST_LEVELS} operations lie in each other.")
-        inner = level + 1
+        inner, node = level + 1, _without_package(node)
         match node:
             case ast.Constant():
                 return self._constant(node)
@@ -180,7 +180,8 @@ class _Reader:
     def _applied(self, node: ast.expr, sign: str, apply: Callable[..., Any], *values: Any) -> Any:
         for value in values:
             if type(value) not in (Mask, Bias, Score, Index, int, float, torch.Tensor):
-                raise self.wrong(node, f"`{sign}` does not take {described(value)}.")
+                hint = " Write its arguments: `sliding(256)`." if callable(value) else ""
+                raise self.wrong(node, f"`{sign}` does not take {described(value)}.{hint}")
         numbers = all(type(value) in (int, float) for value in values)
         if numbers and sign in "&|^~@":
             raise self.wrong(node, f"`{sign}` does not take numbers.{_PARENTHESES}")
@@ -256,6 +257,7 @@ class _Reader:
         return self._guarded(node, function, arguments, named)
 
     def _function(self, node: ast.expr, level: int) -> Callable[..., Any]:
+        node = _without_package(node)
         if isinstance(node, ast.Name):
             found = self._name(node)
         elif isinstance(node, ast.Attribute):
@@ -299,6 +301,14 @@ class _Reader:
 
 
 _PARENTHESES: Final = " Comparisons need parentheses: (q_idx - kv_idx < 8) & causal."
+
+
+def _without_package(node: ast.expr) -> ast.expr:
+    """`causal` for `ma.causal` and `maskalg.causal`; any other part as it is."""
+    match node:
+        case ast.Attribute(value=ast.Name(id="ma" | "maskalg"), attr=name):
+            return ast.copy_location(ast.Name(name), node)
+    return node
 
 
 def _usage(name: str, function: Callable[..., Any]) -> str:

@@ -123,7 +123,9 @@ class Comparison:
         if a is False and b is False:
             return "different: neither implies the other"
         if self.equivalent is False:
-            return "different: " + ("A does not imply B" if a is False else "B does not imply A")
+            one, other = ("A", "B") if a is False else ("B", "A")
+            open_side = f"whether {other} implies {one} is not known"
+            return f"different: {one} does not imply {other}; {open_side}"
         return "not known: neither a proof nor a pair that tells them apart was found"
 
 
