@@ -40,7 +40,7 @@ class Entries(NamedTuple):
 
 @triton.jit
 def _changed(e, changes, i: tl.constexpr):
-    """The gradient of entries from those of biased scores and the changes of these by entries."""
+    """e times the derivative of the bias by entry i; e alone if that is 1."""
     # A dropped pair adds nothing, however steep the bias is there.
     return e if changes is None else tl.where(e == 0.0, 0.0, e * changes[i])
 
@@ -148,9 +148,9 @@ def backward_entries(
 ):  # fmt: skip
     """The part of one tile of queries in the gradients of READS readings of tables.
 
-    `sums` is float32 `[READS, batch, heads, q_len]` for ROWS, without READS for LARGEST (the
-    largest |e| of a query) and PRODUCTS (dO . O of a query, from weights and dO . v instead of O);
-    int64, in units of 1 / `unit`, of `[batch, heads, kv_len]` for COLUMNS, of `[batch, heads,
+    `sums` is float32 `[READS, batch, heads, q_len]` for ROWS, `[batch, heads, q_len]` for LARGEST
+    (the largest |e| of a query) and PRODUCTS (dO . O of a query, from weights and dO . v instead of
+    O); int64, in units of 1 / `unit`, of `[batch, heads, kv_len]` for COLUMNS, of `[batch, heads,
     q_len + kv_len - 1]` by q - k + kv_len - 1 for DISTANCES, of the table's shape for PAIRS.
     Other arguments as of `backward_queries`.
     """

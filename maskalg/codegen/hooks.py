@@ -253,7 +253,7 @@ def value_text(node: Node, text: TritonText) -> tuple[str, ...]:
 
 
 def _values_text(nodes: Iterable[Node], text: TritonText) -> tuple[str, ...]:
-    """The body of a hook that returns formulas in a tuple, each in a shape that fits a tile."""
+    """The body of a hook that returns formulas in a tuple, each in a shape that broadcasts."""
     results = [text(node) for node in nodes]
     return (*text.lines, f"return ({', '.join(results)},)")
 

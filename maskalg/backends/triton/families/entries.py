@@ -88,7 +88,7 @@ def _rounds(of: BackwardPass) -> bool:
 
 
 def _with_whole_products(of: BackwardPass, entries: Entries) -> BackwardPass:
-    """The pass with dO . O computed as if the output had not been rounded, by the kernel of a read.
+    """The pass with dO . O computed as if the output had not been rounded, by a kernel of reads.
 
     The gradient of an entry is a sum over many pairs of weights times (dO . v - dO . O). Its terms
     cancel, while a rounding error of dO . O stays.
@@ -132,7 +132,7 @@ def _numbers_of(
 
 
 _Parts = tuple[torch.Tensor, torch.Tensor]
-"""Numbers, float64, and their places in a table without axes, of the same shape."""
+"""Numbers, float64 `[n]`, and their places in the flattened table."""
 
 
 def _placed(
@@ -140,7 +140,7 @@ def _placed(
 ) -> _Parts:
     """The numbers `[batch, heads, n]` of a read, with their places in its table.
 
-    Along an axis on which the place does not depend, numbers are added up first.
+    Numbers of all batch entries, heads or positions that share a place are added up first.
     """
     table = cast(torch.Tensor, call.form.values[slot_of(reading)])
     place = torch.zeros((1, 1, 1), dtype=torch.int64, device=table.device)
@@ -195,7 +195,8 @@ class _Launch:
         self.weighted = of.call.weight.formula is not None
 
     def numbers(self, mode: str) -> torch.Tensor:
-        """A number for each query, float32 `[reads, batch, heads, q_len]`; one read but in rows."""
+        """A number for each query, float32 `[reads, batch, heads, q_len]`: in mode rows for each
+        read, else one."""
         extents = self.call.extents
         reads = len(self.entries.readings) if mode == "rows" else 1
         shape = (reads, extents.batch, extents.heads, extents.q_len)
