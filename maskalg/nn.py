@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final, Generic, NoReturn, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Generic, NoReturn, TypeVar
 
 import torch
 
@@ -19,7 +19,7 @@ from .values.weights import Weight, softmax
 # Of a module: torch's, which torch.compile cannot list (torch 2.10), and those of `Attention`.
 _ATTRIBUTES: Final = (
     *vars(torch.nn.Module()),
-    *("_scale", "_nan_safe", "_backend", "_score", "_weight"),
+    *("_scale", "_nan_safe", "_backend", "_score", "_weight", "_constants"),
 )
 
 
@@ -36,8 +36,7 @@ class Attention(torch.nn.Module):
     tensors of the expression are left out, and follow those. The tensors move with `.to()` and are
     saved by `state_dict()`; each call computes with the tensors that the module then holds. Numbers
     (windows, caps) belong to the expression, and so do tables computed from numbers, such as T5's
-    buckets: buffers that are not saved. After `to_empty()` they are to be made anew, with the
-    module.
+    buckets: buffers that are not saved.
 
     Args:
         score: a mask, a bias, or `mask + bias`; None keeps everything.
@@ -89,6 +88,7 @@ class Attention(torch.nn.Module):
         of_subclasses = () if torch.compiler.is_compiling() else vars(self)
         taken = {*dir(type(self)), *_ATTRIBUTES, *of_subclasses}
         places = _places((*tensors, *weight.tensors), taken)
+        self._constants: dict[str, torch.Tensor] = {}
         for name, (tensor, constant) in zip(places, held, strict=True):
             if isinstance(tensor, torch.nn.Parameter):
                 self.register_parameter(name, tensor)
@@ -96,8 +96,23 @@ class Attention(torch.nn.Module):
             if not torch.compiler.is_compiling() and not tensor.is_leaf:
                 raise errors.computed_from_parameter(name)
             self.register_buffer(name, tensor, getattr(tensor, "persistent", not constant))
+            if constant:
+                self._constants[name] = tensor.clone()
         self._score = _Held(expression, tensors, places[: len(tensors)])
         self._weight = _Held(weight, weight.tensors, places[len(tensors) :])
+
+    def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Attention:
+        """`to()`, `to_empty()` and others, overridden as `torch.nn.RNNBase` does: after some,
+        buffers have lost their entries."""
+        before = {name: getattr(self, name, None) for name in self._constants}
+        change: Any = super()._apply
+        change(fn, recurse)
+        for name, table in self._constants.items():
+            held = getattr(self, name, None)
+            if held is None or held is before[name] or held.is_meta or table.is_meta:
+                continue
+            held.copy_(table)
+        return self
 
     @property
     def score(self) -> Expression:

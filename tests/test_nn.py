@@ -211,6 +211,13 @@ def test_tables_computed_from_numbers_are_not_saved():
     torch.testing.assert_close(encoder(q, q, q), wanted)
     sandwich = ma.nn.Attention(ma.sandwich(torch.ones(2), 40).to("cpu"))
     assert list(sandwich.state_dict()) == ["factors"]
+    with torch.device("meta"):
+        later = ma.nn.Attention(ma.t5(torch.nn.Parameter(torch.empty(32, 2))))
+    later.load_state_dict(encoder.state_dict(), assign=True)
+    torch.testing.assert_close(later(q, q, q), wanted)
+    later = torch.nn.Sequential(later.to("meta")).to_empty(device="cpu")
+    later.load_state_dict({"0.table": table})
+    torch.testing.assert_close(later[0](q, q, q), wanted)
 
 
 def test_other_arguments_of_a_call_are_refused():

@@ -1,9 +1,8 @@
 """Checks that the tensors of an expression fit the lengths, the batch and the heads of a call.
 
 Table indices are bounded by interval arithmetic on the formula, so that a shift or a chunk number
-is checked like a plain position. An index in which a position occurs twice is checked at the first
-and last positions alone, for it may not reach what interval arithmetic finds. One that depends on
-another tensor is not bounded here; it is clamped to the table when read.
+is checked like a plain position. An index that depends on another tensor, or in which a position
+occurs twice, is not bounded here; it is clamped to the table when read.
 """
 
 from __future__ import annotations
@@ -11,10 +10,9 @@ from __future__ import annotations
 import warnings
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import product
 from typing import Any, Final, cast
 
 import torch
@@ -205,10 +203,8 @@ def _check_computed(
     """Check an index that is computed from others, as far as its limits are known."""
     slot, axis, index = place
     limits = bounds_of(index, extents, bound.values)
-    if limits is None or limits[1] < limits[0]:
+    if limits is None or limits[1] < limits[0] or _repeats(index):
         return
-    if _repeats(index):
-        limits = _at_ends(index, extents, bound.values)
     if (limits[0] < 0 or limits[1] >= size) and _reads_own_length(index, slot):
         shape = _table_shape(bound, slot)
         raise messages.table_of_distances(slot.name, shape, _call(extents))
@@ -282,15 +278,6 @@ def _repeats(index: Node) -> bool:
     return len(names) != len(set(names))
 
 
-def _at_ends(node: Node, extents: Extents, values: tuple[Value, ...]) -> Interval:
-    """Smallest and largest value of a formula where each position is the first or the last."""
-    names = sorted(node.indices())
-    ends = product(*[(0, extents.sizes[name] - 1) for name in names])
-    indices = [dict(zip(names, [(at, at) for at in places], strict=True)) for places in ends]
-    found = [cast(Interval, _limits(node, places, values)) for places in indices]
-    return min(low for low, _ in found), max(high for _, high in found)
-
-
 def dependence(mask: Node, bound: Bound, extents: Extents) -> Dependence:
     """How many batch entries and heads `mask` distinguishes with the values bound to it."""
     if mask.indices().isdisjoint(_ROWS):
@@ -336,15 +323,8 @@ def is_untold(bound: Bound, index: str) -> bool:
 
 def bounds_of(node: Node, extents: Extents, values: tuple[Value, ...]) -> Interval | None:
     """Smallest and largest value of an integer formula, or None where a tensor decides."""
-    return _limits(node, {name: (0, size - 1) for name, size in extents.sizes.items()}, values)
-
-
-def _limits(
-    node: Node, indices: Mapping[str, Interval], values: tuple[Value, ...]
-) -> Interval | None:
-    """`bounds_of`, given those of the indices."""
     if node.op == "index":
-        return indices[cast(str, node.data)]
+        return 0, extents.sizes[cast(str, node.data)] - 1
     if node.op == "const":
         return cast(int, node.data), cast(int, node.data)
     if node.op == "scalar":
@@ -356,7 +336,7 @@ def _limits(
     rule = RULES.get(node.op)
     if rule is None:
         return None
-    parts = [_limits(arg, indices, values) for arg in node.args]
+    parts = [bounds_of(arg, extents, values) for arg in node.args]
     if any(part is None for part in parts):
         return None
     known = cast("list[Interval]", parts)

@@ -13,16 +13,14 @@ _LENGTH_OF = {
     "own_block": "Give drafts an anchor for each block, or a greater `length`: {needed} positions",
     "starts": "Write q_len={needed} where the slices were given",
     "slash": "Write length={needed} where the indices were given",
+    "places": (
+        "Windows of n = H * W tokens in a row are chunked(n) + relative_2d(table, (H, W)).at("
+        "q=q_idx % n, kv=kv_idx % n). For one window pass a greater `window`, with a table for it"
+    ),
 }
 
 # Tensors that are read at a distance from their middle, and the arguments that set their reach.
-_DISTANCES_OF = {
-    "curve": "a greater `length` in sandwich",
-    "table": (
-        "a greater `window` in relative_2d, with a table for it; for several windows of n = H * W "
-        "tokens in a row, chunked(n) + relative_2d(…).at(q=q_idx % n, kv=kv_idx % n)"
-    ),
-}
+_DISTANCES_OF = {"curve": "a greater `length` in sandwich"}
 
 
 TURN = "write query.transpose(1, 2), and key and value likewise."

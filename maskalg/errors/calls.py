@@ -177,8 +177,8 @@ def table_dtype(name: str, dtype: torch.dtype) -> MaskTypeError:
     else:
         write = f"{name}.long()" + (" if no entry is 2**63 or more" * (dtype == torch.uint64))
     return MaskTypeError(
-        f"{name} is a tensor of dtype {dtype}. Tables hold bool, integers (no uint64), float16, "
-        f"bfloat16, float32 or float64. Write {write}."
+        f"{name} is a tensor of dtype {dtype}. Tables hold bool, uint8, uint16, uint32, int8, "
+        f"int16, int32, int64, float16, bfloat16, float32 or float64. Write {write}."
     )
 
 

@@ -140,6 +140,11 @@ class Constant(Table):
 
     __slots__ = ()
 
+    @classmethod
+    def beside(cls, name: str, tensor: torch.Tensor, other: torch.Tensor) -> Constant:
+        """The table on the device of another tensor; where it is if that one has no entries yet."""
+        return cls(name, tensor if other.is_meta else tensor.to(other.device))
+
     def with_tensor(self, tensor: torch.Tensor) -> Constant:
         return Constant(self.name, tensor, self.low, self.order)
 

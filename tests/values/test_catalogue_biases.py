@@ -144,7 +144,7 @@ def test_sandwich_is_as_exact_as_a_call_in_float64(dtype: torch.dtype, backend: 
 def test_positions_without_an_entry_are_refused() -> None:
     with pytest.raises(ma.MaskValueError, match=r"has 3 entries along dimension 0"):
         added(ma.key_bias(torch.zeros(3)), 2, 4)
-    with pytest.raises(ma.MaskValueError, match=r"kv_len 3\) has. Write a greater `window`"):
+    with pytest.raises(ma.MaskValueError, match=r"kv_len 3\) reads 3. Windows of n = H"):
         added(ma.relative_2d(torch.zeros(3, 1), (1, 2)), 3)
     with pytest.raises(ma.MaskValueError, match=r"curve .* Write a greater `length` in sandwich"):
         added(ma.sandwich(torch.ones(1), 4), 5)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from functools import partial
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike
 
 from ... import errors
 from ...formula import nodes
 from ...formula.entries import Entries
 from ...formula.nodes import BATCH, HEAD, SCORE, TRUE, K, Q
-from ...formula.parameters import Scalar, whole_number
+from ...formula.parameters import Constant, whole_number
 from ...formula.printing import called
 from ..algebra import Bias
 from ..arguments import real_table, shown
@@ -40,22 +41,21 @@ def relative_2d(table: Entries, window: tuple[int, int]) -> Bias:
     for name, length in zip(("height", "width"), window, strict=True):
         whole_number(call, name, length, 1)
     entries = real_table(call, "table", table, (2,), "[(2 H - 1) * (2 W - 1), heads]")
-    of_rows, of_columns = (2 * length - 1 for length in window)
-    if entries.tensor.shape[0] != of_rows * of_columns:
+    height, width = window
+    count = (2 * height - 1) * (2 * width - 1)
+    if entries.tensor.shape[0] != count:
         raise errors.MaskValueError(
-            f"{call}: a window of {window} has {of_rows * of_columns} relative places, but table "
-            f"has {entries.tensor.shape[0]} entries along dimension 0."
+            f"{call}: a window of {window} has {count} relative places, but table has "
+            f"{entries.tensor.shape[0]} entries along dimension 0."
         )
-    side = Scalar("width", window[1], low=1)
-    width = nodes.scalar(side)
-    columns = nodes.subtract(nodes.mul(nodes.const(2), width), nodes.const(1))
-    # The place of two equal positions is the middle of the table.
-    middle = nodes.floordiv(nodes.extent(entries, 0), nodes.const(2))
-    down = nodes.subtract(nodes.floordiv(Q, width), nodes.floordiv(K, width))
-    right = nodes.subtract(nodes.mod(Q, width), nodes.mod(K, width))
-    place = nodes.add(nodes.mul(down, columns), right, middle)
+    tokens = torch.arange(height * width, dtype=torch.int32, device="cpu")
+    # The difference of two tokens' places is one of the relative places.
+    places = tokens // width * (2 * width - 1) + tokens % width
+    of_token = Constant.beside("places", places, entries.tensor)
+    last = nodes.read(of_token, nodes.subtract(nodes.extent(of_token, 0), nodes.const(1)))
+    place = nodes.add(nodes.read(of_token, Q), last, nodes.negate(nodes.read(of_token, K)))
     added = nodes.read(entries, place, HEAD)
-    return Bias(TRUE, nodes.add(SCORE, added), called("relative_2d", entries, side))
+    return Bias(TRUE, nodes.add(SCORE, added), called("relative_2d", entries, f"{window}"))
 
 
 def decomposed(rel_h: Entries, rel_w: Entries) -> Bias:

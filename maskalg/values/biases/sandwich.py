@@ -43,15 +43,16 @@ def sandwich(factors: Entries, length: int, *, dim: int = 128) -> Bias:
         whole_number(call, name, value, low)
     if dim % 2:
         raise errors.MaskValueError(f"{call}: dim must be even, got {dim}.")
-    distances = torch.arange(1 - length, length, dtype=torch.float64, device=factors.device)
-    steps = torch.arange(1, dim // 2 + 1, dtype=torch.float64, device=factors.device)
+    place = "cpu" if factors.is_meta else factors.device
+    distances = torch.arange(1 - length, length, dtype=torch.float64, device=place)
+    steps = torch.arange(1, dim // 2 + 1, dtype=torch.float64, device=place)
     rates = 10000.0 ** (-2 * steps / dim)
     waves = sum((distances * rate).cos() for rate in rates)
     assert isinstance(waves, torch.Tensor)
-    curve = Constant("curve", waves)  # in float64, for calls in float64
+    curve = Constant.beside("curve", waves, factors)  # in float64, for calls in float64
     middle = nodes.floordiv(nodes.extent(curve, 0), nodes.const(2))
-    place = nodes.add(nodes.subtract(Q, K), middle)
-    added = nodes.mul(nodes.read(table, HEAD), nodes.read(curve, place))
+    away = nodes.add(nodes.subtract(Q, K), middle)
+    added = nodes.mul(nodes.read(table, HEAD), nodes.read(curve, away))
     return Bias(TRUE, nodes.add(SCORE, added), called("sandwich", table, shown(length)))
 
 

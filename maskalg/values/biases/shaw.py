@@ -22,7 +22,7 @@ def shaw(rows: Entries) -> Bias:
 
     With embeddings `[2 * d + 1, head_dim]` of the clipped distances,
     `rows = scale * query @ embeddings.T`; queries and embeddings get their gradients through it.
-    With M keys before the first query, `causal.shift(q=M) + shaw(rows).shift(kv=-M)`.
+    With M keys before the first query, `causal.shift(q=M) + shaw(rows).at(kv=kv_idx - M)`.
 
     Args:
         rows: floating `[batch, heads, queries, 2 * d + 1]`; batch and heads of size 1 are

@@ -48,7 +48,7 @@ def t5(table: Entries, *, bidirectional: bool = True, max_distance: int = 128) -
         wanted = "[buckets, heads] with an even number of buckets, 4 or more when bidirectional"
         raise errors.tensor_shape(call, "table", list(weight.shape), wanted)
     whole_number(call, "max_distance", max_distance, count // 2 + 1)
-    buckets = Constant("buckets", _buckets(count, max_distance).to(weight.device))
+    buckets = Constant.beside("buckets", _buckets(count, max_distance), weight)
     ahead = nodes.subtract(K, Q)
     zero, last = nodes.const(0), nodes.subtract(nodes.extent(buckets, 0), nodes.const(1))
     if not bidirectional:
@@ -71,7 +71,7 @@ def _buckets(count: int, max_distance: int) -> torch.Tensor:
     ends.
     """
     exact = count // 2
-    distances = torch.arange(max_distance + 1)
+    distances = torch.arange(max_distance + 1, device="cpu")
     growth = torch.log(distances.clamp(min=1).float() / exact) / math.log(max_distance / exact)
     far = (exact + (growth * (count - exact)).to(torch.int64)).clamp(max=count - 1)
     return torch.where(distances < exact, distances, far).to(torch.int32)
