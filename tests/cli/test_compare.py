@@ -40,6 +40,19 @@ def test_one_direction_that_is_not_known() -> None:
     known, open_ = Side(causal, True, None), Side(causal, None, None)
     assert str(Comparison(known, open_)) == "A implies B; whether B implies A is not known"
     assert str(Comparison(open_, known)) == "B implies A; whether A implies B is not known"
+    found = Side(causal, False, None)
+    wanted = "different: A does not imply B; whether B implies A is not known"
+    assert str(Comparison(found, open_)) == wanted
+
+
+def test_what_is_not_compared_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", "causal + alibi([1.0])", "causal"]) == 0
+    assert capsys.readouterr().out.splitlines()[3:] == [
+        "equivalent, over all positions",
+        "Biases are not compared.",
+    ]
+    assert main(["compare", "causal & sliding([3, 5])", "causal & sliding([4, 5])"]) == 1
+    assert "--len N asks about N positions alone" in capsys.readouterr().out.splitlines()[4]
 
 
 def test_a_difference(capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,6 +12,7 @@ from maskalg.parsing import budget, parse
 
 READ = {
     "causal & sliding(256) | prefix(4)": causal & sliding(256) | prefix(4),
+    "ma.causal & maskalg.sliding(256)": causal & sliding(256),
     "~causal | (sliding(window=3) & nothing)": ~causal | sliding(3) & ma.nothing,
     "causal.shift(q=4)": causal.shift(q=4),
     "sliding(4).bind(window=9)": sliding(9),
