@@ -26,9 +26,9 @@ def scores(device="cpu", length=50):
     dense = learned(1, length, length)
     kinds = torch.randint(0, 3, (length,), generator=generator).to(device)
     pairs = learned(HEADS, 3, 3)
-    distance = [torch.tensor([x], device=device, requires_grad=True) for x in (0.4, 3.0)]
+    distance = [torch.tensor([x], device=device, requires_grad=True) for x in (0.37, 3.0)]
     first = learned(5)
-    kinks = torch.linspace(0.2, 0.8, 5, device=device)  # within the distances
+    kinks = torch.tensor([0.21, 0.36, 0.53, 0.67, 0.83], device=device)  # at no pair of positions
     layers = [first, (-first.detach() * kinks).requires_grad_(), learned(HEADS, 5)]
     fire = ma.FireParameters(*layers, torch.zeros(HEADS, device=device), *distance)
     of_query, of_key = ma.table(kinds)[q_idx], ma.table(kinds)[kv_idx]
