@@ -139,6 +139,15 @@ def test_equivalent() -> None:
     assert equivalent(causal & prefix(2), causal) is False
 
 
+def test_tables_with_equal_entries_are_one_unless_all_values_are_asked_about() -> None:
+    one, copy, other = (torch.tensor(windows) for windows in ([3, 5], [3, 5], [3, 6]))
+    windows = ma.sliding(one)
+    assert ma.equivalent(causal & windows, causal & ma.sliding(copy))
+    assert ma.implies(causal & windows, ma.sliding(copy))
+    assert ma.equivalent(windows, ma.sliding(other)) is False
+    assert ma.equivalent(windows, ma.sliding(copy), for_all=True) is None
+
+
 def test_contradictions_are_empty() -> None:
     assert (causal & ~causal).is_empty() is True
     assert (document(IDS) & ~document(IDS)).is_empty() is True
