@@ -94,8 +94,8 @@ class Pages:
             whole_number("Pages", "most_queries", self.most_queries, 1)
             if self.cu_seqlens_q is None:
                 raise errors.MaskValueError(
-                    "Pages: most_queries is of packed requests, which cu_seqlens_q tells apart. "
-                    "Pass cu_seqlens_q, or leave most_queries out."
+                    "Pages: most_queries counts the queries of a packed request, and without "
+                    "cu_seqlens_q none is packed. Pass cu_seqlens_q, or leave most_queries out."
                 )
 
     @cached_property

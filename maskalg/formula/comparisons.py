@@ -102,10 +102,11 @@ def may_stay_as_large(node: Node) -> bool:
 def outgrows_entries(node: Node) -> bool:
     """Whether integer arithmetic may leave the dtype of the entries it reads.
 
-    Entries outgrow it that are multiplied, added to another or divided after a sum. Of comparisons,
-    those of two entries with a sum among them, of `-a[q]` alone, and of `a[q] >= -b[q]`, which is
-    computed as a sum. A sum of one entry and positions that is compared with positions does not:
-    there the entry can be clamped.
+    True for a multiple of an entry, a sum of two entries, and a sum with an entry that is divided.
+    True for a comparison of two entries with a sum among them, of the negative of one (`-a[q] <
+    kv_idx`), and of two that is computed as a sum (`a[q] >= -b[q]`). False for a sum of one entry
+    and positions that is compared with positions, for there the entry can be clamped; and for the
+    quotient of such a sum.
     """
     if node.op in ("floordiv", "mod") and entry_of(node.args[0]) is not None:
         return adds_to_entry(node.args[1])

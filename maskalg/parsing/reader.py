@@ -180,7 +180,7 @@ class _Reader:
     def _applied(self, node: ast.expr, sign: str, apply: Callable[..., Any], *values: Any) -> Any:
         for value in values:
             if type(value) not in (Mask, Bias, Score, Index, int, float, torch.Tensor):
-                hint = " Write its arguments: `sliding(256)`." if callable(value) else ""
+                hint = " Write its arguments, as in `sliding(256)`." if callable(value) else ""
                 raise self.wrong(node, f"`{sign}` does not take {described(value)}.{hint}")
         numbers = all(type(value) in (int, float) for value in values)
         if numbers and sign in "&|^~@":

@@ -55,7 +55,7 @@ def relative_2d(table: Entries, window: tuple[int, int]) -> Bias:
     last = nodes.read(of_token, nodes.subtract(nodes.extent(of_token, 0), nodes.const(1)))
     place = nodes.add(nodes.read(of_token, Q), last, nodes.negate(nodes.read(of_token, K)))
     added = nodes.read(entries, place, HEAD)
-    return Bias(TRUE, nodes.add(SCORE, added), called("relative_2d", entries, f"{window}"))
+    return Bias(TRUE, nodes.add(SCORE, added), called("relative_2d", entries, shown(window)))
 
 
 def decomposed(rel_h: Entries, rel_w: Entries) -> Bias:
