@@ -22,7 +22,7 @@ from ..formula.positions import moved
 from ..formula.separation import positions
 from ..proof.check.encoding import Encoder
 from ..proof.check.refutation import refuted
-from .domain import Reach, counted, extents_of, reach
+from .domain import Reach, counted, extents_of, reach, sharing
 from .search import Place, Search, kept_near, search, search_near
 
 # Remainders of both positions are told apart, so the largest period costs its square.
@@ -135,26 +135,9 @@ def compare(a: Expression, b: Expression, lengths: Lengths) -> Comparison:
     Tensors with the same entries are taken as one.
     """
     known: list[torch.Tensor] = []
-    a, b = _sharing(a, known), _sharing(b, known)
+    a, b = sharing(a, known), sharing(b, known)
     places = _differing(a, b)
     return Comparison(_side(a, b, lengths, places), _side(b, a, lengths, places))
-
-
-def _sharing(mask: Expression, known: list[torch.Tensor]) -> Expression:
-    """A mask on tensors that are known where it holds the same entries; others become known.
-
-    Proofs look at which tensor is read, not at its entries.
-    """
-    same = {}
-    for name, value in mask.parameters.items():
-        if isinstance(value, torch.Tensor):
-            alike = (t for t in known if t.dtype == value.dtype and torch.equal(t, value))
-            found = next(alike, None)
-            if found is None:
-                known.append(value)
-            elif found is not value:
-                same[name] = found
-    return mask.bind(same)
 
 
 def _differing(a: Expression, b: Expression) -> list[int]:

@@ -5,14 +5,11 @@ False comes from a pair that was evaluated, True from a proof or from evaluating
 
 from __future__ import annotations
 
-import torch
-
 from ..engine.extents import Lengths
 from ..engine.normal_form import bound
 from ..errors import not_a_mask
 from ..formula.expression import Expression, both, complement
-from ..formula.parameters import Parameter, Table
-from .domain import counted, extents_of, reach
+from .domain import counted, extents_of, reach, sharing
 from .search import ELEMENTS_LOOKED_AT, Place, Search, search, search_near
 
 
@@ -101,34 +98,13 @@ def empty(mask: Expression, lengths: Lengths, *, for_all: bool) -> bool | None:
     from .compare import never_kept
 
     if not for_all:
-        mask = _with_equal_tables_joined(mask)
+        mask = sharing(mask, [])
     looked = find(mask, lengths)
     if looked.found is not None:
         return False
     if looked.complete and not for_all:
         return True
     return True if never_kept(bound(counted(mask, lengths)), for_all=for_all) else None
-
-
-def _with_equal_tables_joined(mask: Expression) -> Expression:
-    """The mask with one table in the place of tables that hold the same, such as copies."""
-    kept: list[Table] = []
-    joined: dict[Parameter, Parameter] = {}
-    for table in dict.fromkeys(p for p in mask._params if isinstance(p, Table)):
-        equal = next((one for one in kept if _are_equal(one, table)), None)
-        if equal is None:
-            kept.append(table)
-        else:
-            joined[table] = equal
-    return mask._replaced(joined)
-
-
-def _are_equal(one: Table, other: Table) -> bool:
-    """Whether two tables are declared alike and have equal entries."""
-    a, b = one.tensor, other.tensor
-    declared = (one.low, one.order) == (other.low, other.order)
-    alike = declared and (a.dtype, a.device) == (b.dtype, b.device)
-    return alike and not a.is_meta and torch.equal(a, b)
 
 
 def find(mask: Expression, lengths: Lengths) -> Search:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+import torch
+
 from .. import errors
 from ..engine.extents import Extents, Lengths, check, is_untold, longest, resolve
 from ..engine.normal_form import Bound
@@ -75,3 +77,21 @@ def reach(form: Bound, lengths: Lengths) -> Reach:
 def _asked(form: Bound, index: str, given: int | None) -> int | None:
     """How many batch entries or heads to look at; None for as many as the tensors tell."""
     return _TRIED if given is None and is_untold(form, index) else given
+
+
+def sharing(mask: Expression, known: list[torch.Tensor]) -> Expression:
+    """A mask on tensors that are known where it holds the same entries; others become known.
+
+    Proofs look at which tensor is read, not at its entries.
+    """
+    same = {}
+    for name, value in mask.parameters.items():
+        if not isinstance(value, torch.Tensor) or value.is_meta:
+            continue
+        alike = [t for t in known if (t.dtype, t.device) == (value.dtype, value.device)]
+        found = next((t for t in alike if torch.equal(t, value)), None)
+        if found is None:
+            known.append(value)
+        elif found is not value:
+            same[name] = found
+    return mask.bind(same)
