@@ -23,7 +23,7 @@ _MOST_TOGETHER: Final = 8  # sums of rows of one kernel, which it keeps in regis
 
 
 @dataclass(frozen=True)
-class Entries:
+class Reads:
     """Reads of tables in a bias whose gradients one kernel adds up.
 
     Attributes:
@@ -46,7 +46,7 @@ def slot_of(reading: Node) -> int:
 
 
 @lru_cache(maxsize=4096)
-def entries_of(structure: Structure, slots: tuple[int, ...], style: Style) -> tuple[Entries, ...]:
+def entries_of(structure: Structure, slots: tuple[int, ...], style: Style) -> tuple[Reads, ...]:
     """The readings, in the bias, of the tables in `slots`, by kernels."""
     readings = dict.fromkeys(node for node in structure.bias.walk() if node.op == "read")
     changes = {r: derivative(structure.bias, r) for r in readings if slot_of(r) in slots}
@@ -55,11 +55,11 @@ def entries_of(structure: Structure, slots: tuple[int, ...], style: Style) -> tu
     starts = range(0, len(of_rows), _MOST_TOGETHER)
     groups = [tuple(of_rows[start : start + _MOST_TOGETHER]) for start in starts]
     groups += [(reading,) for reading in changes if _mode(reading) != "rows"]
-    return tuple([_entries(structure, {r: changes[r] for r in group}, style) for group in groups])
+    return tuple([_reads(structure, {r: changes[r] for r in group}, style) for group in groups])
 
 
-def _entries(structure: Structure, changes: dict[Node, Node], style: Style) -> Entries:
-    """The entries of reads, given the derivatives of the bias by them."""
+def _reads(structure: Structure, changes: dict[Node, Node], style: Style) -> Reads:
+    """The reads of one kernel, given the derivatives of the bias by them."""
     readings, results = tuple(changes), tuple(changes.values())
     mode = _mode(readings[0])
     constant = len(results) == 1 and results[0].op == "const" and results[0].data == 1
@@ -69,7 +69,7 @@ def _entries(structure: Structure, changes: dict[Node, Node], style: Style) -> E
     if mode == "pairs":
         formulas.append(("place", lambda text: _placed(readings[0], text)))
     hooks = rendered(structure, style, Arguments(), formulas)
-    return Entries(readings, mode, hooks, constant)
+    return Reads(readings, mode, hooks, constant)
 
 
 def _size(formula: Node) -> int:

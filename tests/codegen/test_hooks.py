@@ -140,8 +140,8 @@ def test_gradients_of_many_rows_are_added_up_by_few_kernels():
     layers = [torch.ones(5), torch.ones(5), torch.ones(2, 5), torch.ones(2)]
     form = bound(ma.fire(ma.FireParameters(*layers, *torch.ones(2, 1))))
     found = entries_of(form.structure, tuple(range(6)), Style())
-    assert [len(entries.readings) for entries in found] == [8, 8, 2]
-    assert {entries.mode for entries in found} == {"rows"}
+    assert [len(reads.readings) for reads in found] == [8, 8, 2]
+    assert {reads.mode for reads in found} == {"rows"}
     # The longest derivatives come last.
     last = {slot_of(reading) for reading in found[-1].readings}
     assert last == {slot.index for slot, _ in form.tensors() if slot.name in ("c", "threshold")}

@@ -13,7 +13,7 @@ import triton
 
 from ... import errors
 from ...codegen.arguments import TableArgument
-from ...codegen.entries import Entries, entries_of
+from ...codegen.entries import Reads, entries_of
 from ...codegen.hooks import Hooks, Style
 from ...codegen.text.integer_sizes import sizes_of
 from ...engine.float8 import FLOAT8
@@ -142,8 +142,8 @@ def kernels_offline(
         found |= {of: partial(request.gradient, of) for of in request.plan_of_gradients().sides}
         if request.plan_of_gradients().one_pass_from is not None and request.reached:
             found["one pass"] = request.one_pass
-        for place, entries in enumerate(request.entries()):
-            found[f"entries of {place}"] = partial(request.of_entries, entries)
+        for place, reads in enumerate(request.entries()):
+            found[f"entries of {place}"] = partial(request.entry, reads)
     return {name: partial(_told, target, compiler) for name, compiler in found.items()}
 
 
@@ -246,18 +246,18 @@ class _Request:
 
         return self._first("decode", in_turn(tiles), made)
 
-    def entries(self) -> tuple[Entries, ...]:
+    def entries(self) -> tuple[Reads, ...]:
         """The kernels for reads of bias tables that may need a gradient."""
         tables = tuple(slot.index for slot, t in self.form.tensors() if t.is_floating_point())
         return entries_of(self.form.structure, tables, self.style)
 
-    def of_entries(self, entries: Entries) -> Report:
-        plan, held = self.plan_of_gradients(), held_by(entries.mode)
-        constants = plan.shape | weight_constants(softmax) | entry_constants(entries, entries.mode)
+    def entry(self, reads: Reads) -> Report:
+        plan, held = self.plan_of_gradients(), held_by(reads.mode)
+        constants = plan.shape | weight_constants(softmax) | entry_constants(reads, reads.mode)
 
         def made(tile: Tile) -> Compiled:
             own = constants | tile_constants(tile)
-            return self._compiled(ENTRIES, own, entries.hooks, self.tma, held)
+            return self._compiled(ENTRIES, own, reads.hooks, self.tma, held)
 
         return self._first("backward, entries", in_turn(plan.entry_tiles), made)
 

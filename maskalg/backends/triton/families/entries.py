@@ -15,7 +15,7 @@ from typing import Any, Final, cast
 
 import torch
 
-from ....codegen.entries import Entries, Mode, entries_of, slot_of
+from ....codegen.entries import Mode, Reads, entries_of, slot_of
 from ....codegen.hooks import Style
 from ....codegen.store import load
 from ....engine.evaluate import Environment, evaluate
@@ -53,12 +53,12 @@ def table_gradients(
         if rounds:
             of = _with_whole_products(of, found[0])
         parts: dict[int, list[_Parts]] = {i: [] for i in tables}
-        for entries in found:
-            launch, slot = _Launch(of, entries), slot_of(entries.readings[0])
-            if entries.mode == "pairs":
+        for reads in found:
+            launch, slot = _Launch(of, reads), slot_of(reads.readings[0])
+            if reads.mode == "pairs":
                 sums[slot] += launch.sums(tuple(tables[slot].shape))
                 continue
-            for reading, numbers, places in _numbers_of(call, entries, launch):
+            for reading, numbers, places in _numbers_of(call, reads, launch):
                 parts[slot_of(reading)].append(_placed(numbers, reading, places, call))
         for slot, of_table in parts.items():
             if of_table:
@@ -66,10 +66,10 @@ def table_gradients(
     return {i: sums[i].to(table.dtype) for i, table in tables.items()}
 
 
-def _compile(of: BackwardPass, found: tuple[Entries, ...], *, rounds: bool) -> None:
+def _compile(of: BackwardPass, found: tuple[Reads, ...], *, rounds: bool) -> None:
     """Compile the kernels of all reads side by side, before the first pass launches them."""
-    reads = (_Launch(of, entries) for entries in found)
-    launches = chain.from_iterable(read.to_compile(*read.modes) for read in reads)
+    kernels = (_Launch(of, reads) for reads in found)
+    launches = chain.from_iterable(kernel.to_compile(*kernel.modes) for kernel in kernels)
     if rounds:
         launches = chain(_Launch(of, found[0]).to_compile("products"), launches)
     first = next(launches, None)
@@ -87,7 +87,7 @@ def _rounds(of: BackwardPass) -> bool:
     return summed and not of.call.part and out is not None and out.dtype != torch.float32
 
 
-def _with_whole_products(of: BackwardPass, entries: Entries) -> BackwardPass:
+def _with_whole_products(of: BackwardPass, reads: Reads) -> BackwardPass:
     """The pass with dO . O computed as if the output had not been rounded, by a kernel of reads.
 
     The gradient of an entry is a sum over many pairs of weights times (dO . v - dO . O). Its terms
@@ -100,13 +100,13 @@ def _with_whole_products(of: BackwardPass, entries: Entries) -> BackwardPass:
     pairs = zip(of.grad_out.split(together, 1), out.split(together, 1), strict=True)
     rounded = torch.cat([(change.float() * part.float()).sum(-1) for change, part in pairs], 1)
     delta = torch.empty_like(rows.delta).copy_(rows.delta)
-    whole = _Launch(of, entries).numbers("products")[0]
+    whole = _Launch(of, reads).numbers("products")[0]
     delta.view(batch, heads, -1)[..., :q_len] += whole - rounded
     return replace(of, rows=rows._replace(delta=delta))
 
 
 def _numbers_of(
-    call: Call, entries: Entries, launch: _Launch
+    call: Call, reads: Reads, launch: _Launch
 ) -> Iterator[tuple[Node, torch.Tensor, dict[str, torch.Tensor]]]:
     """The reads, each with its part of the gradient, float64 `[batch, heads, n]`, and the indices
     of the numbers."""
@@ -115,12 +115,12 @@ def _numbers_of(
         "batch": torch.arange(extents.batch, device=device).view(-1, 1, 1),
         "head": torch.arange(extents.heads, device=device).view(1, -1, 1),
     }
-    if entries.mode == "rows":
+    if reads.mode == "rows":
         places["q_idx"] = torch.arange(extents.q_len, device=device)
-        for reading, numbers in zip(entries.readings, launch.numbers("rows").double(), strict=True):
+        for reading, numbers in zip(reads.readings, launch.numbers("rows").double(), strict=True):
             yield reading, numbers, places
         return
-    if entries.mode == "columns":
+    if reads.mode == "columns":
         count = extents.kv_len
         places["kv_idx"] = torch.arange(count, device=device)
     else:
@@ -128,7 +128,7 @@ def _numbers_of(
         distance = torch.arange(count, device=device) - (extents.kv_len - 1)
         # Any pair at the distance stands for all of them.
         places |= {"q_idx": distance.clamp(min=0), "kv_idx": (-distance).clamp(min=0)}
-    yield entries.readings[0], launch.sums((extents.batch, extents.heads, count)), places
+    yield reads.readings[0], launch.sums((extents.batch, extents.heads, count)), places
 
 
 _Parts = tuple[torch.Tensor, torch.Tensor]
@@ -170,14 +170,14 @@ def _unit(largest: torch.Tensor, count: int) -> torch.Tensor:
     return torch.exp2(exponent.clamp(max=_LARGEST_EXPONENT))
 
 
-def entry_constants(entries: Entries, mode: str) -> dict[str, Any]:
+def entry_constants(reads: Reads, mode: str) -> dict[str, Any]:
     """The constants of the kernel for reads in a mode, without those of the tile."""
-    module = load(entries.hooks.source, entries.hooks.digest)
-    return hook_constants(entries.hooks) | {
-        "ENTRY": None if entries.constant else module.entry,
-        "PLACE": module.place if entries.mode == "pairs" else None,
+    module = load(reads.hooks.source, reads.hooks.digest)
+    return hook_constants(reads.hooks) | {
+        "ENTRY": None if reads.constant else module.entry,
+        "PLACE": module.place if reads.mode == "pairs" else None,
         "MODE": mode,
-        "READS": len(entries.readings) if mode == "rows" else 1,
+        "READS": len(reads.readings) if mode == "rows" else 1,
     }
 
 
@@ -189,8 +189,8 @@ def held_by(mode: Mode) -> dict[str, torch.dtype]:
 class _Launch:
     """The kernel for reads, complete except for the mode."""
 
-    def __init__(self, of: BackwardPass, entries: Entries) -> None:
-        self.of, self.call, self.entries = of, of.call, entries
+    def __init__(self, of: BackwardPass, reads: Reads) -> None:
+        self.of, self.call, self.reads = of, of.call, reads
         self.tma = of.tma and describable(of.call.key) and describable(of.call.value)
         self.weighted = of.call.weight.formula is not None
 
@@ -198,8 +198,8 @@ class _Launch:
         """A number for each query, float32 `[reads, batch, heads, q_len]`: in mode rows for each
         read, else one."""
         extents = self.call.extents
-        reads = len(self.entries.readings) if mode == "rows" else 1
-        shape = (reads, extents.batch, extents.heads, extents.q_len)
+        count = len(self.reads.readings) if mode == "rows" else 1
+        shape = (count, extents.batch, extents.heads, extents.q_len)
         found = self.of.rows.statistic.new_empty(shape)
         self._run(mode, found, None)
         return found
@@ -209,7 +209,7 @@ class _Launch:
         largest, count = self._largest()
         unit = _unit(largest, count)
         found = torch.zeros(shape, dtype=torch.int64, device=self.call.query.device)
-        self._run(self.entries.mode, found, unit)
+        self._run(self.reads.mode, found, unit)
         sums = found.double() / unit.double()
         # Gradients that are not finite have no unit; they are not finite here either.
         return torch.where(largest.isfinite(), sums, float("nan"))
@@ -217,7 +217,7 @@ class _Launch:
     @property
     def modes(self) -> tuple[str, ...]:
         """The modes in which the gradients are computed."""
-        mode = self.entries.mode
+        mode = self.reads.mode
         return (mode, "largest") if mode != "rows" and self._is_measured else (mode,)
 
     def to_compile(self, *modes: str) -> Iterator[Launch]:
@@ -232,7 +232,7 @@ class _Launch:
     @property
     def _is_measured(self) -> bool:
         """Whether a kernel measures how large parts of the sums are."""
-        return not self.entries.constant or self.weighted
+        return not self.reads.constant or self.weighted
 
     def _largest(self) -> tuple[torch.Tensor, int]:
         """An upper limit of the parts, and of how many of that size are added up."""
@@ -254,16 +254,16 @@ class _Launch:
 
     def _of(self, mode: str) -> tuple[Hashable, ...]:
         shape, device = self.of.plan.shape.values(), self.call.query.device
-        return (self.entries, mode, *shape, self.tma, self.weighted, device)
+        return (self.reads, mode, *shape, self.tma, self.weighted, device)
 
     def _with_tiles(
         self, mode: str, sums: torch.Tensor, unit: torch.Tensor | None
     ) -> Iterator[Launch]:
         """The launches of a mode, by tiles in the order to try."""
-        fixed = self.of.plan.shape | entry_constants(self.entries, mode)
+        fixed = self.of.plan.shape | entry_constants(self.reads, mode)
         fixed["WEIGHTED"] = self.weighted
         given = self.of.tensors | {"sums": sums, "unit": unit}
-        reads = hooked(self.entries.hooks, self.call)
+        values = hooked(self.reads.hooks, self.call)
 
         def with_tile(tile: Tile) -> Launch:
             return Launch(
@@ -273,7 +273,7 @@ class _Launch:
                 given,
                 partial(_sizes, tile),
                 lambda: fixed | tile_constants(tile),
-                reads,
+                values,
                 self.tma,
                 tile=tile,
             )
